@@ -290,7 +290,7 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
             continue;
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, absentee->member, absentee->group_rank);
-        ng_explain_absent(&builder->processes, wait, absentee, culprit->why, sizeof(culprit->why));
+        ng_explain_absent(&builder->processes, wait, absentee, culprit);
         verdict->may_be_gone |= worst == NG_CAUSE_LEFT && absentee->may_follow;
         if (absentee->absence == NG_ABSENT_LOST ||
             (absentee->absence == NG_ABSENT_STOPPED && absentee->came))
@@ -306,14 +306,12 @@ int ng_culprits_absentees(struct ng_verdict_builder *builder, const struct ng_wa
         bool by_number = is_by_number_alone(builder, wait->group, index);
         if (by_number)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
-        ng_explain_not_in_making(&builder->processes, index, wait->op, by_number, culprit->why,
-                                 sizeof(culprit->why));
+        ng_explain_not_in_making(&builder->processes, index, wait->op, by_number, culprit);
     }
     if (ng_wait_cause_is_of_two(builder, wait)) {
         uint32_t waiter = ng_wait_cause_waiter(builder, wait);
         for (uint32_t i = 0; i < verdict->culprit_count && waiter != UINT32_MAX; i++)
-            ng_explain_of_two(builder->processes.ranks[waiter], verdict->culprits[i].why,
-                              sizeof(verdict->culprits[i].why));
+            ng_explain_of_two(builder->processes.ranks[waiter], &verdict->culprits[i]);
         verdict->end_is_certain = true;
         verdict->confidence = NG_CONFIDENCE_LIKELY;
     }
@@ -354,7 +352,7 @@ int ng_culprits_outside(struct ng_verdict_builder *builder, const struct ng_wait
             culprit->rank = absentee->group_rank;
         culprit->pid = absentee->ras->rank.pid;
         snprintf(culprit->host, sizeof(culprit->host), "%s", absentee->ras->rank.host);
-        ng_explain_outside(wait, absentee, culprit->why, sizeof(culprit->why));
+        ng_explain_outside(wait, absentee, culprit);
     }
     verdict->kind = worst == NG_CAUSE_DEAD   ? NG_KIND_DEAD_RANK
                     : worst == NG_CAUSE_LEFT ? NG_KIND_LEFT_EARLY
@@ -423,8 +421,7 @@ int ng_culprits_others(struct ng_verdict_builder *builder, uint32_t best, enum n
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, absentee->member,
                 ng_verdict_builder_rank_in(builder, told->group, absentee->member));
-            ng_explain_absent(&builder->processes, wait, absentee, culprit->why,
-                              sizeof(culprit->why));
+            ng_explain_absent(&builder->processes, wait, absentee, culprit);
             if (absentee->absence == NG_ABSENT_LOST)
                 builder->verdict->confidence = NG_CONFIDENCE_LIKELY;
             named[absentee->member->process] = true;
@@ -464,7 +461,7 @@ int ng_culprits_of_processes(struct ng_verdict_builder *builder)
             struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
                 builder, member, rank_in_told(builder, member->process, rank));
             ng_explain_same_process(&builder->processes, member, verdict->culprits[i].rank,
-                                    culprit->why, sizeof(culprit->why));
+                                    culprit);
         }
     return builder->error;
 }
@@ -512,7 +509,7 @@ int ng_culprits_surplus(struct ng_verdict_builder *builder, const struct ng_wait
         if (builder->waits.wait_of_member[member - builder->view->members] != index)
             continue;
         struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
-        ng_explain_surplus(wait, of_two, culprit->why, sizeof(culprit->why));
+        ng_explain_surplus(wait, of_two, culprit);
     }
     return builder->error;
 }
@@ -566,7 +563,7 @@ int ng_culprits_parted(struct ng_verdict_builder *builder, const struct ng_wait 
             (!divergence->undecided && hash == divergence->expected))
             continue;
         struct ng_culprit *culprit = ng_verdict_builder_blame(builder, &members[i]);
-        ng_explain_parted(divergence, op, culprit->why, sizeof(culprit->why));
+        ng_explain_parted(divergence, op, culprit);
     }
     return builder->error;
 }

@@ -319,9 +319,9 @@ static int blame_step(struct ng_verdict_builder *builder, const struct ng_cycle 
         struct ng_culprit *culprit = ng_verdict_builder_add_culprit(
             builder, absentee->member,
             ng_verdict_builder_rank_in(builder, group, absentee->member));
-        ng_explain_order(builder->verdict, at, culprit->why, sizeof(culprit->why));
+        ng_explain_order(builder->verdict, at, culprit);
         if (choice->member != ALL)
-            ng_explain_departs(culprit->why, sizeof(culprit->why));
+            ng_explain_departs(culprit);
     }
     return builder->error;
 }
@@ -339,8 +339,7 @@ static void doubt_remembered(struct ng_verdict_builder *builder, const struct ng
         if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
         NG_EACH (culprit, verdict->culprits, verdict->culprit_count)
-            ng_explain_unwatched(culprit->rank, builder->processes.ranks[stuck], true, culprit->why,
-                                 sizeof(culprit->why));
+            ng_explain_unwatched(builder->processes.ranks[stuck], true, culprit);
     }
 }
 
@@ -413,8 +412,7 @@ static int blame_all_in(struct ng_verdict_builder *builder, uint32_t wait,
         if (builder->waits.wait_of_member[member - builder->view->members] != (int32_t)wait)
             continue;
         struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
-        ng_explain_stray(&builder->waits.waits[wait], other, undecided, culprit->why,
-                         sizeof(culprit->why));
+        ng_explain_stray(&builder->waits.waits[wait], other, undecided, culprit);
     }
     return builder->error;
 }

@@ -16,6 +16,18 @@
 #include "core/util/text.h"
 #include "core/view/p2p_patterns.h"
 
+/* An empty sentence; and what is there, to add to it. */
+static struct ng_text begin(struct ng_culprit *culprit)
+{
+    culprit->why[0] = '\0';
+    return (struct ng_text){culprit->why, 0, sizeof(culprit->why)};
+}
+
+static struct ng_text go_on(struct ng_culprit *culprit)
+{
+    return (struct ng_text){culprit->why, strlen(culprit->why), sizeof(culprit->why)};
+}
+
 /* No %f: the locale would choose the point. */
 static void add_seconds(struct ng_text *text, int64_t ns)
 {
@@ -182,17 +194,9 @@ static void add_loss(struct ng_text *text, const struct ng_view_index *processes
             lost->host);
 }
 
-void ng_explain_cuda_error(int error, char *ret_why, size_t bytes)
+static void add_cuda_error(struct ng_text *text, int error)
 {
-    snprintf(ret_why, bytes, "CUDA error %d (%s) on its device", error, ng_cuda_error_text(error));
-}
-
-static void add_cuda_error(struct ng_text *text, const struct ng_view_member *member)
-{
-    char why[64];
-
-    ng_explain_cuda_error(member->cuda_error, why, sizeof(why));
-    ng_text_add(text, "%s", why);
+    ng_text_add(text, "CUDA error %d (%s) on its device", error, ng_cuda_error_text(error));
 }
 
 static void add_living(struct ng_text *text, const struct ng_view_index *processes,
@@ -202,7 +206,7 @@ static void add_living(struct ng_text *text, const struct ng_view_index *process
 
     if (absentee->faulted) {
         ng_text_add(text, "made the call, but ");
-        add_cuda_error(text, member);
+        add_cuda_error(text, member->cuda_error);
         ng_text_add(text, " ended all work there, ");
         add_present(text, processes, member->process);
     } else if (absentee->open_group) {
@@ -219,15 +223,11 @@ static void add_living(struct ng_text *text, const struct ng_view_index *process
         add_what(text, wait, absentee);
         ng_text_add(text, "; ");
         add_last(text, member);
-    } else if (ng_absentee_has_left(absentee)) {
-        ng_text_add(text, "called %s without ", ng_op_name(absentee->leaving));
-        add_what(text, wait, absentee);
-        ng_text_add(text, "; ");
-        add_last(text, member);
-        ng_text_add(text, ", ");
-        add_present(text, processes, member->process);
     } else {
-        ng_text_add(text, "is alive but never called ");
+        if (ng_absentee_has_left(absentee))
+            ng_text_add(text, "called %s without ", ng_op_name(absentee->leaving));
+        else
+            ng_text_add(text, "is alive but never called ");
         add_what(text, wait, absentee);
         ng_text_add(text, "; ");
         add_last(text, member);
@@ -237,15 +237,14 @@ static void add_living(struct ng_text *text, const struct ng_view_index *process
 }
 
 void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wait *wait,
-                       const struct ng_absentee *absentee, char *ret_why, size_t bytes)
+                       const struct ng_absentee *absentee, struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
     const struct ng_view_member *member = absentee->member;
     const char *before = absentee->failed ? "after a failure of"
                          : absentee->came ? "inside"
                                           : "before";
 
-    ret_why[0] = '\0';
     switch (absentee->absence) {
     case NG_ABSENT_DEAD:
         add_death(&text, process_of(processes, member));
@@ -282,17 +281,16 @@ void ng_explain_absent(const struct ng_view_index *processes, const struct ng_wa
     }
     if (member && member->cuda_error && !absentee->faulted) {
         ng_text_add(&text, "; ");
-        add_cuda_error(&text, member);
+        add_cuda_error(&text, member->cuda_error);
     }
 }
 
 void ng_explain_outside(const struct ng_wait *wait, const struct ng_absentee *absentee,
-                        char *ret_why, size_t bytes)
+                        struct ng_culprit *culprit)
 {
     const struct ng_view_ras *ras = absentee->ras;
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
 
-    ret_why[0] = '\0';
     switch (ras->rank.state) {
     case NG_RAS_UNREACHABLE:
         ng_text_add(&text, "cannot be reached, as NCCL's RAS said: it has ended, is frozen or is "
@@ -321,13 +319,12 @@ void ng_explain_outside(const struct ng_wait *wait, const struct ng_absentee *ab
 }
 
 void ng_explain_same_process(const struct ng_view_index *processes,
-                             const struct ng_view_member *member, int rank, char *ret_why,
-                             size_t bytes)
+                             const struct ng_view_member *member, int rank,
+                             struct ng_culprit *culprit)
 {
     const struct ng_view_process *process = process_of(processes, member);
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
 
-    ret_why[0] = '\0';
     switch (process->life) {
     case NG_LIFE_EXITED:
         add_end(&text, process);
@@ -349,13 +346,12 @@ void ng_explain_same_process(const struct ng_view_index *processes,
 }
 
 void ng_explain_not_in_making(const struct ng_view_index *processes, uint32_t process,
-                              enum ng_op op, bool by_number, char *ret_why, size_t bytes)
+                              enum ng_op op, bool by_number, struct ng_culprit *culprit)
 {
     const struct ng_view_process *in_view = &processes->view->processes[process];
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
     bool early = in_view->life == NG_LIFE_DEAD && !in_view->member_count;
 
-    ret_why[0] = '\0';
     switch (in_view->life) {
     case NG_LIFE_DEAD:
         if (early) {
@@ -413,12 +409,11 @@ void ng_explain_mismatch(const struct ng_mismatch *mismatch, const struct ng_sig
 }
 
 void ng_explain_disagreement(const struct ng_disagreement *disagreement, int other_group_rank,
-                             char *ret_why, size_t bytes)
+                             struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
     uint64_t first = disagreement->difference.after + 1, last = disagreement->difference.seq;
 
-    ret_why[0] = '\0';
     if (first == last)
         ng_text_add(&text, "called something else than group rank %d as #%" PRIu64,
                     other_group_rank, last);
@@ -435,13 +430,12 @@ void ng_explain_disagreement(const struct ng_disagreement *disagreement, int oth
                        "it is not known which are wrong");
 }
 
-void ng_explain_parted(const struct ng_divergence *divergence, enum ng_op op, char *ret_why,
-                       size_t bytes)
+void ng_explain_parted(const struct ng_divergence *divergence, enum ng_op op,
+                       struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
     uint64_t first = divergence->after + 1, last = divergence->seq - 1;
 
-    ret_why[0] = '\0';
     ng_text_add(&text, "called something else than %s ",
                 divergence->undecided ? "others" : "most others");
     if (divergence->after && first == last)
@@ -467,11 +461,10 @@ static void add_call(struct ng_text *text, const struct ng_wait *wait)
 }
 
 void ng_explain_stray(const struct ng_wait *wait, const struct ng_wait *other, bool undecided,
-                      char *ret_why, size_t bytes)
+                      struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
 
-    ret_why[0] = '\0';
     add_call(&text, wait);
     ng_text_add(&text, " where %s ", undecided ? "as many" : "the others");
     add_call(&text, other);
@@ -479,15 +472,14 @@ void ng_explain_stray(const struct ng_wait *wait, const struct ng_wait *other, b
         ng_text_add(&text, "; it is not known which are wrong");
 }
 
-void ng_explain_surplus(const struct ng_wait *wait, bool of_two, char *ret_why, size_t bytes)
+void ng_explain_surplus(const struct ng_wait *wait, bool of_two, struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
     uint32_t ended = 0;
 
     for (uint32_t i = 0; i < wait->absentee_count; i++)
         ended += wait->absentees[i].absence == NG_ABSENT_EXITED ||
                  ng_absentee_has_left(&wait->absentees[i]);
-    ret_why[0] = '\0';
     add_call(&text, wait);
     if (of_two)
         ng_text_add(&text, ", a call too many: after the same calls before it called something "
@@ -497,9 +489,9 @@ void ng_explain_surplus(const struct ng_wait *wait, bool of_two, char *ret_why, 
                     ended);
 }
 
-void ng_explain_of_two(int waiting, char *why, size_t bytes)
+void ng_explain_of_two(int waiting, struct ng_culprit *culprit)
 {
-    struct ng_text text = {why, strlen(why), bytes};
+    struct ng_text text = go_on(culprit);
 
     if (waiting >= 0)
         ng_text_add(&text,
@@ -563,39 +555,39 @@ static void add_step(struct ng_text *text, const struct ng_verdict *verdict, uin
     }
 }
 
-void ng_explain_order(const struct ng_verdict *verdict, uint32_t at, char *ret_why, size_t bytes)
+void ng_explain_order(const struct ng_verdict *verdict, uint32_t at, struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
 
-    ret_why[0] = '\0';
     add_step(&text, verdict, at);
     for (uint32_t i = 1; i < verdict->cycle_count; i++) {
         uint32_t next = (at + i) % verdict->cycle_count;
         size_t before = text.used;
         ng_text_add(&text, "; rank %d ", verdict->cycle[next].rank);
         add_step(&text, verdict, next);
-        if (text.used + sizeof("; ...") >= bytes && i + 1 < verdict->cycle_count) {
+        if (text.used + sizeof("; ...") >= text.bytes && i + 1 < verdict->cycle_count) {
             /* Drops a partial step; the verdict has all of them. */
-            text.used = before < bytes - sizeof("; ...") ? before : bytes - sizeof("; ...");
+            text.used =
+                before < text.bytes - sizeof("; ...") ? before : text.bytes - sizeof("; ...");
             ng_text_add(&text, "; ...");
             return;
         }
     }
 }
 
-void ng_explain_departs(char *why, size_t bytes)
+void ng_explain_departs(struct ng_culprit *culprit)
 {
-    struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
+    struct ng_text text = go_on(culprit);
 
     ng_text_add(&text, "; of these it alone did not call as in earlier rounds");
 }
 
-void ng_explain_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
+void ng_explain_nan(const struct ng_view_nan *nan, struct ng_culprit *culprit)
 {
     char number[64];
 
     ng_number_text(nan->dtype, nan->bits, number, sizeof(number));
-    snprintf(ret_why, bytes,
+    snprintf(culprit->why, sizeof(culprit->why),
              "of %" PRIu64 " elements of %s that it sends, %" PRIu64
              " are no numbers, the first is "
              "element %" PRIu64 ": %s%s",
@@ -603,49 +595,55 @@ void ng_explain_nan(const struct ng_view_nan *nan, char *ret_why, size_t bytes)
              nan->held ? "; nothing of it was sent" : "");
 }
 
-void ng_explain_error(int error, const char *text, char *ret_why, size_t bytes)
+void ng_explain_error(int error, const char *text, struct ng_culprit *culprit)
 {
-    snprintf(ret_why, bytes, "NCCL reports %s%s%s%s", ng_result_name(error),
+    snprintf(culprit->why, sizeof(culprit->why), "NCCL reports %s%s%s%s", ng_result_name(error),
              error == NG_NCCL_REMOTE_ERROR ? ", of a peer that the evidence does not name" : "",
              text[0] ? ": " : "", text);
 }
 
-void ng_explain_gone(const struct ng_view_process *process, int error, char *ret_why, size_t bytes)
+void ng_explain_cuda_error(int error, struct ng_culprit *culprit)
+{
+    struct ng_text text = begin(culprit);
+
+    add_cuda_error(&text, error);
+}
+
+void ng_explain_gone(const struct ng_view_process *process, int error, struct ng_culprit *culprit)
 {
     const char *end = process->life == NG_LIFE_EXITED ? "ended"
                       : process->life == NG_LIFE_DEAD ? "died"
                                                       : "sends no messages any more";
 
-    snprintf(ret_why, bytes, "%s, and NCCL reports %s to ranks of its group", end,
-             ng_result_name(error));
+    snprintf(culprit->why, sizeof(culprit->why), "%s, and NCCL reports %s to ranks of its group",
+             end, ng_result_name(error));
 }
 
 void ng_explain_crash(const struct ng_view_process *process, const struct ng_view_member *member,
-                      char *ret_why, size_t bytes)
+                      struct ng_culprit *culprit)
 {
-    struct ng_text text = {ret_why, 0, bytes};
+    struct ng_text text = begin(culprit);
 
-    ret_why[0] = '\0';
     add_death(&text, process);
     ng_text_add(&text, "; ");
     add_last(&text, member);
 }
 
-void ng_explain_quiet(int64_t quiet_ns, char *why, size_t bytes)
+void ng_explain_quiet(struct ng_culprit *culprit)
 {
-    struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
+    struct ng_text text = go_on(culprit);
 
     ng_text_add(&text, "; all this as of ");
-    add_seconds(&text, quiet_ns);
+    add_seconds(&text, culprit->quiet_ns);
     ng_text_add(&text, " ago: it did not answer a later request");
 }
 
-void ng_explain_unwatched(int culprit, int unwatched, bool alone, char *why, size_t bytes)
+void ng_explain_unwatched(int unwatched, bool alone, struct ng_culprit *culprit)
 {
-    struct ng_text text = {.text = why, .used = strlen(why), .bytes = bytes};
+    struct ng_text text = go_on(culprit);
 
     ng_text_add(&text, "; the watchdog of ");
-    if (culprit == unwatched)
+    if (culprit->rank == unwatched)
         ng_text_add(&text, "its guard hangs");
     else if (unwatched >= 0)
         ng_text_add(&text, "rank %d hangs", unwatched);
@@ -653,7 +651,7 @@ void ng_explain_unwatched(int culprit, int unwatched, bool alone, char *why, siz
         ng_text_add(&text, "another rank hangs");
     ng_text_add(&text, alone
                            ? ", and only its last look shows that the rank waits: that may be over"
-                       : culprit == unwatched
+                       : culprit->rank == unwatched
                            ? ", too"
                            : ": what its device is in is not known, but this call cannot end "
                              "without this rank");

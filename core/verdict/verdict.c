@@ -45,7 +45,6 @@
 #include "core/verdict/verdict_builder.h"
 #include "core/verdict/verdict_parts.h"
 #include "core/verdict/victims.h"
-#include "core/view/signature.h"
 
 /* If NCCL reports that a peer is gone, work pending for this long counts as stalled, as after a
  * death (core/incident/deaths.c). */
@@ -294,7 +293,7 @@ static void doubt_the_quiet(struct ng_verdict *verdict)
     NG_EACH (culprit, verdict->culprits, verdict->culprit_count) {
         if (!culprit->quiet_ns)
             continue;
-        ng_explain_quiet(culprit->quiet_ns, culprit->why, sizeof(culprit->why));
+        ng_explain_quiet(culprit);
         if (verdict->confidence == NG_CONFIDENCE_CERTAIN)
             verdict->confidence = NG_CONFIDENCE_LIKELY;
     }

@@ -54,7 +54,7 @@ int ng_verdict_builder_crashes(struct ng_verdict_builder *builder)
             continue;
         const struct ng_view_member *member = find_busiest(view, process);
         struct ng_culprit *culprit = ng_verdict_builder_add_culprit(builder, member, -1);
-        ng_explain_crash(process, member, culprit->why, sizeof(culprit->why));
+        ng_explain_crash(process, member, culprit);
         bool abort_in_wait = member->pending_record && ng_victims_is_abort(process->exit_status);
         verdict->kind = NG_KIND_DEAD_RANK;
         verdict->confidence = in_order && !abort_in_wait && verdict->culprit_count == 1

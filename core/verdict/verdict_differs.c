@@ -27,8 +27,7 @@ static int blame_unrecorded(struct ng_verdict_builder *builder, uint32_t group,
     for (int i = 0; i < 2; i++) {
         struct ng_culprit *culprit =
             ng_verdict_builder_add_culprit(builder, members[i], disagreement->ranks[i]);
-        ng_explain_disagreement(disagreement, disagreement->ranks[1 - i], culprit->why,
-                                sizeof(culprit->why));
+        ng_explain_disagreement(disagreement, disagreement->ranks[1 - i], culprit);
     }
     return builder->error;
 }

@@ -100,10 +100,9 @@ static int blame_error(struct ng_verdict_builder *builder, const struct ng_view_
     struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
 
     if (gone)
-        ng_explain_gone(process, NG_NCCL_REMOTE_ERROR, culprit->why, sizeof(culprit->why));
+        ng_explain_gone(process, NG_NCCL_REMOTE_ERROR, culprit);
     else
-        ng_explain_error(member->async_error, process->error_text, culprit->why,
-                         sizeof(culprit->why));
+        ng_explain_error(member->async_error, process->error_text, culprit);
     return builder->error;
 }
 
@@ -144,7 +143,7 @@ static int blame_lost_devices(struct ng_verdict_builder *builder, const struct n
         if (!has_lost_device(builder, member))
             continue;
         struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
-        ng_explain_cuda_error(member->cuda_error, culprit->why, sizeof(culprit->why));
+        ng_explain_cuda_error(member->cuda_error, culprit);
     }
     ng_verdict_builder_sort_culprits(verdict->culprits, verdict->culprit_count);
     verdict->confidence = verdict->culprit_count > 1 ? NG_CONFIDENCE_LIKELY : NG_CONFIDENCE_CERTAIN;

@@ -153,13 +153,10 @@ int ng_verdict_builder_list_rehearsal(struct ng_verdict_builder *builder)
                                               .group_id = told->fault.group_id,
                                               .seq = told->fault.seq,
                                               .age_ns = told->last_age_ns};
-        size_t bytes = strlen(told->fault.text) + 1;
-        char *text = ng_arena_alloc(&verdict->arena, bytes);
         uint32_t place = verdict->rehearsal_count++;
-        if (!text)
+        listed.fault = ng_arena_strdup(&verdict->arena, told->fault.text);
+        if (!listed.fault)
             return -ENOMEM;
-        memcpy(text, told->fault.text, bytes);
-        listed.fault = text;
         for (; place > 0 && verdict->rehearsal[place - 1].rank > listed.rank; place--)
             verdict->rehearsal[place] = verdict->rehearsal[place - 1];
         verdict->rehearsal[place] = listed;

@@ -38,7 +38,7 @@ static int blame_nan(struct ng_verdict_builder *builder, uint32_t group,
                               nan->seq == first->seq))
             continue;
         struct ng_culprit *culprit = ng_verdict_builder_blame(builder, member);
-        ng_explain_nan(nan, culprit->why, sizeof(culprit->why));
+        ng_explain_nan(nan, culprit);
     }
     ng_verdict_builder_sort_culprits(builder->verdict->culprits, builder->verdict->culprit_count);
     return builder->error;

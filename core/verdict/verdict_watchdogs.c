@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "core/util/macros.h"
 #include "core/verdict/explain.h"
@@ -86,9 +85,8 @@ void ng_verdict_builder_tell_unwatched(struct ng_verdict_builder *builder,
     if (unwatched == UINT32_MAX)
         return;
     int rank = builder->processes.ranks[unwatched];
-    for (uint32_t i = 0; i < verdict->culprit_count; i++)
-        ng_explain_unwatched(verdict->culprits[i].rank, rank, wait->from_memory,
-                             verdict->culprits[i].why, sizeof(verdict->culprits[i].why));
+    NG_EACH (culprit, verdict->culprits, verdict->culprit_count)
+        ng_explain_unwatched(rank, wait->from_memory, culprit);
     if (wait->from_memory && verdict->confidence == NG_CONFIDENCE_CERTAIN)
         verdict->confidence = NG_CONFIDENCE_LIKELY;
 }
