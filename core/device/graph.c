@@ -30,19 +30,9 @@
 
 /* One call of a graph. */
 struct graph_call {
-    struct ng_call call;
-    struct ng_comm *comm;
-    uint32_t comm_generation;
-    uint32_t flags;
-    struct ng_capture *capture; /* always readable; its events are reused once the graph and its
-                                   launches are gone */
-    CUevent event;              /* NULL: it ends with a later call of its NCCL group */
-    CUevent start; /* of a measured call, together with all calls of its NCCL group; NULL not
-                      measured */
-    enum ng_op measured_op;
-    uint64_t measured_bytes;
-    struct ng_gpu *gpu;
-    uint64_t ordinal;
+    /* As it was captured. `capture` is always readable; its events are reused once the graph and
+     * its launches are gone. `event` NULL: it ends with a later call of its NCCL group. */
+    struct ng_captured captured;
     CUgraphNode
         child; /* the node of the child graph that contains it; NULL the outermost. Only compared */
     uint32_t copy;     /* how many copies of the same call precede it in the graph */
@@ -126,18 +116,7 @@ static bool add_call(struct ng_graph *graph, CUgraphNode child, const struct ng_
         graph->calls = bigger;
         graph->room = room;
     }
-    graph->calls[graph->count++] = (struct graph_call){.call = captured->call,
-                                                       .comm = captured->comm,
-                                                       .comm_generation = captured->comm_generation,
-                                                       .flags = captured->flags,
-                                                       .capture = captured->capture,
-                                                       .event = captured->event,
-                                                       .start = captured->start,
-                                                       .measured_op = captured->measured_op,
-                                                       .measured_bytes = captured->measured_bytes,
-                                                       .gpu = captured->gpu,
-                                                       .child = child,
-                                                       .ordinal = captured->ordinal};
+    graph->calls[graph->count++] = (struct graph_call){.captured = *captured, .child = child};
     return true;
 }
 
@@ -154,7 +133,7 @@ static bool add_event(struct ng_graph *graph, CUgraphNode child, CUevent event)
     ng_capture_unlock();
     /* Only the last call has the event: clear what the slots of the others still hold. */
     for (uint32_t i = last + 1; i < graph->count; i++)
-        graph->calls[i].event = graph->calls[i].start = NULL;
+        graph->calls[i].captured.event = graph->calls[i].captured.start = NULL;
     return fits;
 }
 
@@ -194,21 +173,22 @@ static int by_order(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return NG_ORDER(left->copy, right->copy) ?: NG_ORDER(left->ordinal, right->ordinal);
+    return NG_ORDER(left->copy, right->copy)
+               ?: NG_ORDER(left->captured.ordinal, right->captured.ordinal);
 }
 
 static int by_ordinal(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return NG_ORDER(left->ordinal, right->ordinal);
+    return NG_ORDER(left->captured.ordinal, right->captured.ordinal);
 }
 
 static int by_comm(const void *a, const void *b)
 {
     const struct graph_call *left = a, *right = b;
 
-    return NG_ORDER(left->comm->slot, right->comm->slot)
+    return NG_ORDER(left->captured.comm->slot, right->captured.comm->slot)
                ?: NG_ORDER(left->position, right->position);
 }
 
@@ -223,7 +203,7 @@ static bool sort_calls(struct ng_graph *graph)
 
     qsort(graph->calls, graph->count, sizeof(*graph->calls), by_ordinal);
     for (uint32_t i = 1; i < graph->count; i++)
-        if (graph->calls[i].ordinal == graph->calls[i - 1].ordinal) {
+        if (graph->calls[i].captured.ordinal == graph->calls[i - 1].captured.ordinal) {
             graph->calls[i].copy = graph->calls[i - 1].copy + 1;
             graph->has_copies = true;
         }
@@ -233,16 +213,18 @@ static bool sort_calls(struct ng_graph *graph)
     qsort(graph->calls, graph->count, sizeof(*graph->calls), by_comm);
     graph->parts = calloc(graph->count, sizeof(*graph->parts));
     for (uint32_t i = 0; i < graph->count && graph->parts; i++) {
-        if (i + 1 < graph->count && graph->calls[i + 1].comm == graph->calls[i].comm)
+        if (i + 1 < graph->count &&
+            graph->calls[i + 1].captured.comm == graph->calls[i].captured.comm)
             continue;
         graph->parts[graph->part_count++] =
             (struct ng_graph_part){.graph = graph,
-                                   .comm = graph->calls[i].comm,
-                                   .generation = graph->calls[i].comm_generation,
+                                   .comm = graph->calls[i].captured.comm,
+                                   .generation = graph->calls[i].captured.comm_generation,
                                    .calls = &graph->calls[first],
                                    .count = i + 1 - first};
         for (; first <= i; first++)
-            graph->parts[graph->part_count - 1].measured |= graph->calls[first].start != NULL;
+            graph->parts[graph->part_count - 1].measured |=
+                graph->calls[first].captured.start != NULL;
     }
     return graph->parts;
 }
@@ -288,14 +270,14 @@ static struct ng_graph *replace_child(const struct ng_graph *before, CUgraphNode
         qsort(with->calls, count, sizeof(*with->calls), by_position);
     for (uint32_t i = 0; i < graph->count; i++) {
         struct graph_call *call = &graph->calls[i];
-        uint64_t ordinal = call->ordinal;
+        uint64_t ordinal = call->captured.ordinal;
         if (call->child == child) {
             if (next < count)
                 *call = with->calls[next];
             next++;
             call->child = child;
         }
-        call->ordinal = ordinal;
+        call->captured.ordinal = ordinal;
         call->copy = 0;
     }
     graph->has_copies = with && with->has_copies;
@@ -422,8 +404,8 @@ void ng_graph_before_launch(struct ng_graph *graph, void *stream)
     graph->launch = 1 + atomic_fetch_add(&launches, 1);
     /* Before the driver's launch: from now on the events may belong to this launch. */
     for (uint32_t i = 0; i < graph->count; i++)
-        if (i == 0 || graph->calls[i].capture != graph->calls[i - 1].capture)
-            atomic_store_explicit(&graph->calls[i].capture->launch, graph->launch,
+        if (i == 0 || graph->calls[i].captured.capture != graph->calls[i - 1].captured.capture)
+            atomic_store_explicit(&graph->calls[i].captured.capture->launch, graph->launch,
                                   memory_order_release);
 }
 
@@ -442,7 +424,7 @@ static void say_replay(struct ng_box_record *record, const struct ng_graph_part 
     NG_STORE(record->graph_position, graph_call->position);
     NG_STORE(record->graph_calls, part->graph->count);
     atomic_thread_fence(memory_order_release);
-    NG_STORE(record->flags, graph_call->flags | NG_RECORD_REPLAYED);
+    NG_STORE(record->flags, graph_call->captured.flags | NG_RECORD_REPLAYED);
 }
 
 /* Give the call its next number, and a record if the ring has room for the whole launch. */
@@ -450,10 +432,10 @@ static void enter_call(const struct ng_graph_part *part, const struct graph_call
                        uint32_t tid, int64_t now_mono_ns, void *stream, bool recorded,
                        struct entered *entered)
 {
-    const struct ng_call *call = &graph_call->call;
+    const struct ng_call *call = &graph_call->captured.call;
     struct ng_comm *comm = part->comm;
     struct ng_box_group *group = comm->group;
-    bool p2p = graph_call->flags & NG_RECORD_P2P;
+    bool p2p = graph_call->captured.flags & NG_RECORD_P2P;
     uint64_t coll_seq = NG_LOAD(group->entered) + !p2p, peer_ordinal = 0, id = 0, hash = 0;
     uint64_t p2p_seq = NG_LOAD(group->p2p_entered) + p2p;
     struct ng_box_record *record = NULL;
@@ -464,7 +446,7 @@ static void enter_call(const struct ng_graph_part *part, const struct graph_call
     }
     if (recorded)
         record = ng_ring_add(call, comm, tid, now_mono_ns, coll_seq, p2p_seq, peer_ordinal,
-                             graph_call->flags, !p2p, &id, &hash);
+                             graph_call->captured.flags, !p2p, &id, &hash);
     if (record) {
         NG_STORE(record->stream, (uintptr_t)stream);
         NG_STORE(record->work_previous, entered->last_record);
@@ -498,7 +480,7 @@ static void enter_part(struct ng_graph_part *part, uint32_t tid, int64_t now_mon
     if (entered.last_seq) {
         NG_STORE(part->comm->group->scheduled, entered.last_seq);
         if (!recorded) {
-            const struct ng_call *last = &part->calls[part->count - 1].call;
+            const struct ng_call *last = &part->calls[part->count - 1].captured.call;
             NG_STORE(part->comm->group->last_call,
                      ng_box_pack_call(last->op, last->dtype, last->root));
             NG_STORE(part->comm->group->last_redop, last->redop);
@@ -552,7 +534,15 @@ uint32_t ng_graph_calls(const struct ng_async_op *work)
 
 enum ng_op ng_graph_op(const struct ng_async_op *work)
 {
-    return work->done < work->part->count ? work->part->calls[work->done].call.op : NG_OP_NONE;
+    return work->done < work->part->count ? work->part->calls[work->done].captured.call.op
+                                          : NG_OP_NONE;
+}
+
+/* Do the events of the call belong to this launch? */
+static bool tells_of(const struct graph_call *call, const struct ng_async_op *work)
+{
+    return atomic_load_explicit(&call->captured.capture->launch, memory_order_acquire) ==
+           work->launch;
 }
 
 /* Up to which call the replay has finished, according to the events. */
@@ -565,15 +555,14 @@ static uint32_t ask_events(const struct ng_async_op *work, bool *ret_vague)
     *ret_vague = part->graph->has_copies;
     for (uint32_t i = done; i < part->count && questions < ASKED_MAX && !*ret_vague; i++) {
         const struct graph_call *call = &part->calls[i];
-        if (!call->event)
+        if (!call->captured.event)
             continue; /* it ends with a later call of its NCCL group */
-        asked.gpu = call->gpu;
-        asked.end = call->event;
+        asked.gpu = call->captured.gpu;
+        asked.end = call->captured.event;
         questions++;
         bool ended = ng_gpu_ended(&asked) == NG_GPU_DONE;
         /* Checked last: an event that a later launch has reused meanwhile means nothing. */
-        *ret_vague =
-            atomic_load_explicit(&call->capture->launch, memory_order_acquire) != work->launch;
+        *ret_vague = !tells_of(call, work);
         if (*ret_vague || !ended)
             break;
         done = i + 1;
@@ -588,17 +577,11 @@ struct ng_graph_progress ng_graph_progress(const struct ng_async_op *work)
 
     progress.done = ask_events(work, &progress.vague);
     for (uint32_t i = work->done; i < progress.done; i++)
-        if (part->calls[i].flags & NG_RECORD_P2P)
+        if (part->calls[i].captured.flags & NG_RECORD_P2P)
             progress.p2p++;
         else
             progress.collectives++;
     return progress;
-}
-
-/* Do the events of the call belong to this launch? */
-static bool tells_of(const struct graph_call *call, const struct ng_async_op *work)
-{
-    return atomic_load_explicit(&call->capture->launch, memory_order_acquire) == work->launch;
 }
 
 bool ng_graph_measures(const struct ng_async_op *work)
@@ -613,13 +596,14 @@ bool ng_graph_measured(const struct ng_async_op *work, uint32_t call,
     const struct graph_call *measured = &part->calls[call];
     struct ng_async_op asked = {.has_start = true, .timed = true};
 
-    if (!measured->start || !tells_of(measured, work))
+    if (!measured->captured.start || !tells_of(measured, work))
         return false;
-    asked.gpu = measured->gpu;
-    asked.start = measured->start;
-    asked.end = measured->event;
-    *ret_measure = (struct ng_graph_measure){measured->measured_op, measured->measured_bytes,
-                                             ng_gpu_duration_ns(&asked)};
+    asked.gpu = measured->captured.gpu;
+    asked.start = measured->captured.start;
+    asked.end = measured->captured.event;
+    *ret_measure =
+        (struct ng_graph_measure){measured->captured.measured_op, measured->captured.measured_bytes,
+                                  ng_gpu_duration_ns(&asked)};
     /* Checked last: the times must not be those of a later launch. */
     return ret_measure->duration_ns > 0 && tells_of(measured, work);
 }
@@ -631,11 +615,11 @@ uint64_t ng_graph_recall(const struct ng_async_op *work, uint32_t tid)
     uint64_t id, hash;
 
     /* The numbers of sends and receives are not kept. */
-    if (!call || (call->flags & NG_RECORD_P2P))
+    if (!call || (call->captured.flags & NG_RECORD_P2P))
         return 0;
-    struct ng_box_record *record =
-        ng_ring_add(&call->call, part->comm, tid, work->entered_mono_ns, work->first_seq,
-                    NG_LOAD(part->comm->group->p2p_entered), 0, call->flags, false, &id, &hash);
+    struct ng_box_record *record = ng_ring_add(
+        &call->captured.call, part->comm, tid, work->entered_mono_ns, work->first_seq,
+        NG_LOAD(part->comm->group->p2p_entered), 0, call->captured.flags, false, &id, &hash);
     if (!record)
         return 0;
     say_replay(record, part, call, work->replay);
