@@ -7,24 +7,22 @@
 
 #include <string.h>
 
-const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
-{
-    static const char *const names[] = {
-#define NG_VERDICT(id, name, text) [NG_KIND_##id] = name,
+static const struct {
+    const char *name, *text;
+} kinds[] = {
+#define NG_VERDICT(id, name, text) {name, text},
 #include "core/nccl/verdict_kind.def"
 #undef NG_VERDICT
-    };
-    return kind < NG_KIND_COUNT ? names[kind] : "unknown";
+};
+
+const char *ng_verdict_kind_name(enum ng_verdict_kind kind)
+{
+    return kind < NG_KIND_COUNT ? kinds[kind].name : "unknown";
 }
 
 const char *ng_verdict_kind_text(enum ng_verdict_kind kind)
 {
-    static const char *const texts[] = {
-#define NG_VERDICT(id, name, text) [NG_KIND_##id] = text,
-#include "core/nccl/verdict_kind.def"
-#undef NG_VERDICT
-    };
-    return kind < NG_KIND_COUNT ? texts[kind] : "";
+    return kind < NG_KIND_COUNT ? kinds[kind].text : "";
 }
 
 bool ng_kind_is_failure(enum ng_verdict_kind kind)
