@@ -16,12 +16,10 @@
 #include "core/comm/comm_table.h"
 #include "core/comm/in_flight_calls.h"
 #include "core/comm/rules_file.h"
-#include "core/config/timing.h"
 #include "core/nccl/group_id.h"
 #include "core/runtime/runtime.h"
 #include "core/util/clock.h"
 #include "core/util/futex.h"
-#include "core/util/log.h"
 #include "core/util/macros.h"
 #include "core/util/memory.h"
 #include "core/view/hash_log.h"
@@ -133,8 +131,6 @@ static void reset_hash_log(struct ng_box_hash_log *hash_log)
     NG_STORE(hash_log->across, NG_HASH_LOG_SILENT);
 }
 
-/* ---- Reset of each part's state for a new communicator ---- */
-
 static void forget_peers(struct ng_comm_p2p *p2p)
 {
     struct ng_peer_count *counts = atomic_exchange(&p2p->counts, NULL);
@@ -143,71 +139,15 @@ static void forget_peers(struct ng_comm_p2p *p2p)
         munmap(counts, p2p->bytes);
 }
 
-static void reset_p2p(struct ng_comm_p2p *p2p)
-{
-    forget_peers(p2p);
-    p2p->lost = false;
-}
-
-static void reset_mode(struct ng_comm_mode *mode)
-{
-    atomic_store(&mode->nonblocking, false);
-    atomic_store(&mode->converted, false);
-    atomic_store(&mode->questions, 0);
-}
-
-/* Each next call of every kind looks at the mode. */
-static void choose_timing_again(struct ng_comm_timing *timing)
-{
-    atomic_store(&timing->next_coll, 0);
-    atomic_store(&timing->next_joined, 0);
-    atomic_store(&timing->next_p2p, 0);
-}
-
-void ng_comm_set_timing(int mode)
-{
-    atomic_store(&ng_guard.timing, mode);
-    NG_EACH_COMM (comm)
-        choose_timing_again(&comm->timing);
-}
-
-static void reset_timing(struct ng_comm_timing *timing)
-{
-    choose_timing_again(timing);
-    NG_STORE(timing->joined_works, 0);
-    NG_STORE(timing->p2p_works, 0);
-}
-
-static void reset_in_progress(struct ng_comm_in_progress *in_progress)
-{
-    atomic_store(&in_progress->works, NULL);
-    atomic_store(&in_progress->stays_in, NULL);
-}
-
-static void reset_making(struct ng_comm_making *making)
-{
-    making->under_way = false;
-    making->handle_at = NULL;
-    atomic_store(&making->parent, NULL);
-}
-
-static void reset_wait(struct ng_comm_wait *wait)
-{
-    atomic_store(&wait->overdue_mono_ns, 0);
-    atomic_store(&wait->failed, false);
-}
-
 /* Not reset here: `watch` and `async` follow the generation of the slot, calls inside NCCL leave
  * `in_flight` themselves, and `abort` is written before `fate` makes it valid. */
 static void reset_parts(struct ng_comm *comm)
 {
-    comm->burst = (struct ng_comm_burst){0};
-    reset_p2p(&comm->p2p);
-    reset_mode(&comm->mode);
-    reset_timing(&comm->timing);
-    reset_in_progress(&comm->in_progress);
-    reset_making(&comm->making);
-    reset_wait(&comm->wait);
+    forget_peers(&comm->p2p);
+    comm->p2p.lost = false;
+    clear(&comm->mode, offsetof(struct ng_comm, host_calls) - offsetof(struct ng_comm, mode));
+    atomic_store(&comm->wait.overdue_mono_ns, 0);
+    atomic_store(&comm->wait.failed, false);
     clear(&comm->totals, sizeof(comm->totals));
 }
 
@@ -231,10 +171,6 @@ struct ng_comm *ng_comm_create(const struct ng_nccl *nccl, enum ng_op created_by
     atomic_store(&comm->fate, NG_FATE_LIVES);
     atomic_store(&comm->cut_off, false);
     atomic_store(&comm->may_retry, false);
-    atomic_store(&comm->invited_id, 0);
-    atomic_store(&comm->launch_log, NULL);
-    atomic_store(&comm->nccl_hash, 0);
-    atomic_store(&comm->barriers, 0);
     atomic_store_explicit(&comm->nccl, nccl, memory_order_relaxed);
     atomic_store(&comm->gpu, nccl->foreign ? NG_COMM_GPU_OUT_OF_REACH : NULL);
     atomic_store(&group->id, id);
@@ -566,6 +502,17 @@ void ng_comm_uncount_peer(struct ng_comm *comm, enum ng_op op, int peer)
     if (counts)
         atomic_fetch_sub_explicit(op == NG_OP_Send ? &counts->sends : &counts->receives, 1,
                                   memory_order_relaxed);
+}
+
+void ng_comm_set_timing(int mode)
+{
+    atomic_store(&ng_guard.timing, mode);
+    /* Each next call of every kind looks at the mode. */
+    NG_EACH_COMM (comm) {
+        atomic_store(&comm->timing.next_coll, 0);
+        atomic_store(&comm->timing.next_joined, 0);
+        atomic_store(&comm->timing.next_p2p, 0);
+    }
 }
 
 void ng_comm_lose_peers(struct ng_comm *comm)

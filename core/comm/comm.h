@@ -193,7 +193,8 @@ struct ng_comm {
         incoming; /* newest first; program threads push, the watchdog takes all */
     struct ng_comm_p2p p2p;
     struct ng_comm_in_flight in_flight;
-    struct ng_comm_mode mode;
+    /* From here to `barriers`: zero in a new communicator, cleared together. */
+    _Alignas(uint64_t) struct ng_comm_mode mode;
     struct ng_comm_burst burst;
     struct ng_comm_timing timing;
     _Atomic(struct ng_launch_log *) launch_log; /* NULL before its first launch */
