@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 /* Incident thread alone. */
@@ -69,12 +70,7 @@ unsigned ng_alarm_retry_take(struct ng_alarm ret_alarms[NG_ALARMS_MAX])
 
 void ng_alarm_retry_drop(ng_alarm_explains_fn *explains, const struct ng_incident *incident)
 {
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < own.parked_count; i++)
-        if (!explains(incident, &parked[i]))
-            parked[kept++] = parked[i];
-    own.parked_count = kept;
+    NG_KEEP(alarm, parked, own.parked_count, !explains(incident, alarm));
 }
 
 void ng_alarm_retry_forget(void)

@@ -16,6 +16,7 @@
 #include "core/incident/operator_commands.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
+#include "core/util/macros.h"
 #include "core/util/memory.h"
 
 #define PASSED_MAX 16u
@@ -81,24 +82,13 @@ static bool stays(struct ng_board *board, enum ng_incident_source source, struct
     return !is_over(board, &incident);
 }
 
-static void look_again(struct ng_board *board, enum ng_incident_source source)
-{
-    struct passed *passed = own.passed[source];
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < own.count[source]; i++)
-        if (stays(board, source, &passed[i]))
-            passed[kept++] = passed[i];
-    own.count[source] = kept;
-}
-
 void ng_news_read(struct ng_board *board, enum ng_incident_source source)
 {
     struct ng_incident *incident;
     struct ng_news news;
     uint64_t epoch = ng_response_seen(source);
 
-    look_again(board, source);
+    NG_KEEP(passed, own.passed[source], own.count[source], stays(board, source, passed));
     for (unsigned read = 0; board->ops->next(board, source, epoch, &news) == 0; read++) {
         if (news.epoch <= epoch)
             return; /* never follow a board whose epochs go backwards */

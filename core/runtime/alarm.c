@@ -44,13 +44,9 @@ void ng_alarm_raise(const struct ng_alarm *alarm)
 bool ng_alarm_take(struct ng_alarm *ret_alarm)
 {
     uint32_t now = atomic_load(&restarts);
-    unsigned kept = 0;
 
     NG_HOLD(&alarm_lock);
-    for (unsigned i = 0; i < alarm_count; i++)
-        if (alarms[i].restarts == now)
-            alarms[kept++] = alarms[i];
-    alarm_count = kept;
+    NG_KEEP(alarm, alarms, alarm_count, alarm->restarts == now);
     bool any = alarm_count > 0;
     if (any) {
         unsigned best = 0;

@@ -35,6 +35,17 @@
         found_;                                                                                    \
     })
 
+/* Keep, in their order, the elements for which `condition`, an expression of the pointer `item`, is
+ * true; `count`, a variable, becomes their number. */
+#define NG_KEEP(item, array, count, condition)                                                     \
+    do {                                                                                           \
+        __typeof__((count) + 0) kept_ = 0;                                                         \
+        NG_EACH (item, array, count)                                                               \
+            if (condition)                                                                         \
+                (array)[kept_++] = *item;                                                          \
+        (count) = kept_;                                                                           \
+    } while (0)
+
 #define NG_MIN(a, b)                                                                               \
     ({                                                                                             \
         __typeof__(1 ? (a) + 0 : (b) + 0) a_ = (a), b_ = (b);                                      \

@@ -11,11 +11,7 @@
 void ng_view_keep_active(struct ng_view *view)
 {
     NG_EACH (member, view->members, view->member_count) {
-        uint32_t kept = 0;
-        for (uint32_t k = 0; k < member->record_count; k++)
-            if (!ng_view_record_is_retired(&member->records[k]))
-                member->records[kept++] = member->records[k];
-        member->record_count = kept;
+        NG_KEEP(record, member->records, member->record_count, !ng_view_record_is_retired(record));
     }
     /* A call without a record may have been made now. */
     for (uint32_t i = 0; i < view->process_count; i++)
@@ -24,22 +20,11 @@ void ng_view_keep_active(struct ng_view *view)
 
 void ng_view_keep_group(struct ng_view *view, uint64_t group_id)
 {
-    uint32_t group = ng_view_find_group(view, group_id), kept = 0;
+    uint32_t group = ng_view_find_group(view, group_id);
 
-    for (uint32_t i = 0; i < view->member_count; i++)
-        if (view->members[i].group == group)
-            view->members[kept++] = view->members[i];
-    view->member_count = kept;
-    kept = 0;
-    for (uint32_t i = 0; i < view->call_count; i++)
-        if (view->calls[i].group_id == group_id)
-            view->calls[kept++] = view->calls[i];
-    view->call_count = kept;
-    kept = 0;
-    for (uint32_t i = 0; i < view->duration_count; i++)
-        if (view->durations[i].duration.group_id == group_id)
-            view->durations[kept++] = view->durations[i];
-    view->duration_count = kept;
+    NG_KEEP(member, view->members, view->member_count, member->group == group);
+    NG_KEEP(call, view->calls, view->call_count, call->group_id == group_id);
+    NG_KEEP(one, view->durations, view->duration_count, one->duration.group_id == group_id);
     ng_view_seal(view);
 }
 

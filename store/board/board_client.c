@@ -15,7 +15,6 @@
 
 #include "core/util/clock.h"
 #include "core/util/macros.h"
-#include "core/util/text.h"
 #include "store/board/board_multihost.h"
 #include "store/board/local.h"
 #include "store/kv/kv_open.h"
@@ -90,16 +89,14 @@ static int fetch_run(struct ng_kv *kv, uint64_t run, int64_t deadline_mono_ns,
                      struct ng_arena *arena, struct ng_peer_progress **ret_blobs,
                      uint32_t *ret_count)
 {
-    uint32_t count, kept = 0;
+    uint32_t count;
 
     int error = ng_peer_progress_fetch(kv, deadline_mono_ns, arena, ret_blobs, &count);
     const uint64_t *runs = error ? NULL : ng_peer_progress_runs(*ret_blobs, count, arena);
     if (!runs)
         return error ?: -ENOMEM;
-    for (uint32_t i = 0; i < count; i++)
-        if (!run || runs[i] == run)
-            (*ret_blobs)[kept++] = (*ret_blobs)[i];
-    *ret_count = kept;
+    NG_KEEP(blob, *ret_blobs, count, !run || runs[blob - *ret_blobs] == run);
+    *ret_count = count;
     return 0;
 }
 

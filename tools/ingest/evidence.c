@@ -494,7 +494,7 @@ static char *fold(struct ng_view *view, const struct note *notes, uint32_t count
  * rank_1, rank_2 and 5 more: reason". 0 or -ENOMEM. */
 static int fold_notes(struct ng_view *view)
 {
-    uint32_t count = view->note_count, kept = 0;
+    uint32_t count = view->note_count;
     NG_FREED struct note *notes = calloc((size_t)count + 1, sizeof(*notes));
 
     if (!notes)
@@ -514,10 +514,7 @@ static int fold_notes(struct ng_view *view)
         for (uint32_t k = i; folded && k < end; k++)
             view->notes[notes[k].place] = k == i ? folded : NULL;
     }
-    for (uint32_t i = 0; i < count; i++)
-        if (view->notes[i])
-            view->notes[kept++] = view->notes[i];
-    view->note_count = kept;
+    NG_KEEP(note, view->notes, view->note_count, *note != NULL);
     return 0;
 }
 

@@ -222,12 +222,7 @@ static bool is_in(const char *folder, const char *name)
 /* Only the entries of this job, of which there are *count. */
 static void keep_own(struct ng_local_run *runs, int *count, const char *job)
 {
-    int kept = 0;
-
-    for (int i = 0; i < *count; i++)
-        if (strcmp(runs[i].job, job) == 0)
-            runs[kept++] = runs[i];
-    *count = kept;
+    NG_KEEP(run, runs, *count, strcmp(run->job, job) == 0);
 }
 
 void ng_jobs_name_runs(const struct ng_local_run *runs, int count, bool local, char *ret_text,
