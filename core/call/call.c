@@ -19,7 +19,6 @@
 #include "core/check/call_check.h"
 #include "core/check/check.h"
 #include "core/check/lockstep_check.h"
-#include "core/comm/call_stack.h"
 #include "core/comm/comm.h"
 #include "core/comm/ended.h"
 #include "core/comm/failure.h"

@@ -7,7 +7,6 @@
 #include "core/comm/call_stack.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "core/comm/python_frames.h"
 #include "core/unwind/registers.h"

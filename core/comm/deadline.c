@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/comm/comm.h"
 #include "core/runtime/runtime.h"

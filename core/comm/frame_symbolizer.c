@@ -7,7 +7,6 @@
 #include "core/comm/frame_symbolizer.h"
 
 #include <errno.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -19,7 +18,6 @@
 #include "core/unwind/image.h"
 #include "core/unwind/symbols.h"
 #include "core/util/clock.h"
-#include "core/util/log.h"
 #include "core/util/memory.h"
 
 /* Time between two polls: a young program makes its first calls; later calls rarely reach a new

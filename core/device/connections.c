@@ -14,7 +14,6 @@
 #include "core/comm/comm.h"
 #include "core/device/connection_reader.h"
 #include "core/device/device_reading.h"
-#include "core/device/gpu.h"
 #include "core/device/launch_counters.h"
 #include "core/device/launch_log.h"
 #include "core/recorder/edges.h"

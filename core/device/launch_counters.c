@@ -12,7 +12,6 @@
 
 #include "core/comm/comm.h"
 #include "core/device/device_reading.h"
-#include "core/device/gpu.h"
 #include "core/recorder/box.h"
 #include "core/runtime/io_workers.h"
 #include "core/runtime/runtime.h"

@@ -19,7 +19,6 @@
 #include "core/report/report.h"
 #include "core/report/trace.h"
 #include "core/runtime/runtime.h"
-#include "core/util/json.h"
 #include "core/util/log.h"
 #include "core/util/macros.h"
 

@@ -6,8 +6,6 @@
  */
 #include "core/fault/fault_match.h"
 
-#include <string.h>
-
 #include "core/comm/rules.h"
 #include "core/nccl/group_id.h"
 

@@ -14,7 +14,6 @@
 #include "core/device/gpu.h"
 #include "core/nccl/call.h"
 #include "core/nccl/cuda.h"
-#include "core/nccl/nccl.h"
 #include "core/runtime/runtime.h"
 
 /* The driver, with the context of the call's stream made current if none is. False: there is none,

@@ -10,7 +10,6 @@
 
 #include "core/check/signature_compare.h"
 #include "core/comm/comm.h"
-#include "core/comm/deadline.h"
 #include "core/device/async.h"
 #include "core/incident/alarm_retry.h"
 #include "core/incident/alarms.h"

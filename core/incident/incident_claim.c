@@ -24,7 +24,6 @@
 #include "core/incident/known_deaths.h"
 #include "core/incident/ras_witness.h"
 #include "core/policy/abort.h"
-#include "core/policy/policy.h"
 #include "core/runtime/runtime.h"
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"

@@ -43,7 +43,6 @@
 #include "core/runtime/wake.h"
 #include "core/util/clock.h"
 #include "core/util/descriptor.h"
-#include "core/util/log.h"
 #include "core/util/memory.h"
 #include "core/view/grow_id.h"
 #include "core/watchdog/watchdog.h"

@@ -26,7 +26,6 @@
 #include "core/util/json.h"
 #include "core/util/macros.h"
 #include "core/util/memory.h"
-#include "core/watchdog/watchdog.h"
 
 /* Protects the last verdict. Nests inside nothing; held only to copy, by guard threads alone. */
 static NG_FORGOTTEN pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

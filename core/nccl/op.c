@@ -5,7 +5,6 @@
  */
 #include "core/nccl/op.h"
 
-#include <string.h>
 #include <strings.h>
 
 #include "core/util/macros.h"

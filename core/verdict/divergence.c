@@ -6,8 +6,6 @@
  */
 #include "core/verdict/divergence.h"
 
-#include <string.h>
-
 #include "core/util/macros.h"
 #include "core/view/signature.h"
 

@@ -15,7 +15,6 @@
 
 #include "core/config/nccl_variables.h"
 #include "core/nccl/group_id.h"
-#include "core/nccl/nccl.h"
 #include "core/util/macros.h"
 #include "core/util/text.h"
 #include "core/verdict/verdict.h"

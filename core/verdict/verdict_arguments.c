@@ -3,7 +3,6 @@
  *
  * Pure. Only arguments that all known ranks passed alike; differences are reported by the reason.
  */
-#include <string.h>
 
 #include "core/util/macros.h"
 #include "core/verdict/verdict_parts.h"

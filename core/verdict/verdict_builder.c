@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 bool ng_verdict_builder_is_gone(const struct ng_verdict_builder *builder,
                                 const struct ng_view_member *member)
