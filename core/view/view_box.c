@@ -222,10 +222,9 @@ static int read_groups(struct reading *reading)
             member->pending_vague = doubt & NG_PENDING_VAGUE;
             member->pending_unwatched = doubt & NG_PENDING_UNWATCHED;
             member->pending_inferred = NG_LOAD(group->pending_started) == NG_START_INFERRED;
-            member->counted =
-                ng_box_read_counted(NG_LOAD(group->counted), member->pending_record,
-                                    member->entered, &member->counted_seq, &member->counted_left,
-                                    &member->kernel);
+            member->counted = ng_box_read_counted(NG_LOAD(group->counted), member->pending_record,
+                                                  member->entered, &member->counted_seq,
+                                                  &member->counted_left, &member->kernel);
             struct ng_edge edges[NG_EDGES_MAX];
             int64_t looked_mono_ns = 0;
             uint32_t count =

@@ -28,7 +28,7 @@ def folders():
 
 
 def link(folder, given, nccl=None):
-    """A folder with links to exactly the libraries that the programs want, and no others; `nccl`: take this for NCCL."""
+    """A folder with links to exactly the libraries that the programs want, and no others; NCCL is `nccl`, if given."""
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder)
     found = {}

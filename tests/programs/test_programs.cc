@@ -303,7 +303,6 @@ const Healthy healthy_programs[] = {
     {{"composed"}, {"p2p_composed", "--iters", "5", "--count", "50000"}, false},
     {{"pairs"}, {"p2p_pairs", "--iters", "6"}, false},
     {{"init"}, {"init_only", "--times", "3"}, false},
-    {{"again"}, {"coll_again", "--times", "3", "--iters", "4", "--late-device", "1:4:50"}, false},
 };
 
 INSTANTIATE_TEST_SUITE_P(Programs, HealthyProgram,
@@ -346,6 +345,18 @@ TEST(Programs, RuntimeDriverThreadsAndMultidevPrintTheSame)
         EXPECT_EQ(first, job.ok_lines()) << name;
     }
     EXPECT_EQ(4u, first.size());
+}
+
+TEST(Programs, OneCommunicatorAfterTheOtherEachHasItsCallsAndItsLateDevice)
+{
+    Job job(spawn(
+        2, {"coll_again", "--times", "3", "--iters", "4", "--check", "--late-device", "1:4:50"}));
+    ASSERT_EQ(0, job.end()) << job.err;
+    EXPECT_EQ(6u, job.ok_lines().size()) << job.out;
+    size_t late = 0;
+    for (size_t at = 0; (at = job.err.find("late-device at call 4 of world", at)) < job.err.size();)
+        late++, at++;
+    EXPECT_EQ(3u, late) << job.err;
 }
 
 TEST(Programs, ChecksumDependsOnTheDataAndNotOnThePlaceOrTheQueue)

@@ -87,8 +87,7 @@ struct RulesFile : testing::Test {
     /* As other processes see it. */
     static uint32_t policy(void *handle)
     {
-        return __atomic_load_n(&made_box()->groups[group_of(handle).slot].policy,
-                               __ATOMIC_RELAXED);
+        return __atomic_load_n(&made_box()->groups[group_of(handle).slot].policy, __ATOMIC_RELAXED);
     }
     static std::string name(void *handle)
     {

@@ -78,10 +78,10 @@ FIELDS(ng_view_member, FIELD(device), FIELD(nranks), FIELD(nccl_version), FIELD(
        FIELD(p2p_entered), FIELD(p2p_completed), FIELD(color), FIELD(created_by),
        FIELD(created_age_ns), FIELD(ended_age_ns), FIELD(pci_id), FIELD(rolling_hash), FIELD(last),
        FIELD(pending_seq), FIELD(pending_record), FIELD(pending_age_ns), FIELD(pending_started),
-       FIELD(pending_vague), FIELD(pending_inferred), FIELD(pending_unwatched), FIELD(counted), FIELD(kernel),
-       FIELD(counted_seq), FIELD(counted_left), FIELD(timeout_ns), FIELD(error_age_ns),
-       FIELD(rests), FIELD(policy), FIELD(coll_joined), FIELD(p2p_joined), FIELD(groups_closed),
-       FIELD(joined_id), FIELD(excluded), FIELD(registration))
+       FIELD(pending_vague), FIELD(pending_inferred), FIELD(pending_unwatched), FIELD(counted),
+       FIELD(kernel), FIELD(counted_seq), FIELD(counted_left), FIELD(timeout_ns),
+       FIELD(error_age_ns), FIELD(rests), FIELD(policy), FIELD(coll_joined), FIELD(p2p_joined),
+       FIELD(groups_closed), FIELD(joined_id), FIELD(excluded), FIELD(registration))
 FIELDS(ng_view_nan, FIELD(age_ns), FIELD(group_id), FIELD(seq), FIELD(op), FIELD(dtype),
        FIELD(elements), FIELD(bad), FIELD(element), FIELD(bits), FIELD(held))
 FIELDS(ng_settable_values, FIELD(of))
