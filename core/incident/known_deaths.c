@@ -24,6 +24,7 @@ static NG_FORGOTTEN struct {
  * pauses when deadlines pause. */
 static NG_FORGOTTEN struct {
     bool runs;
+    bool rested;         /* when it was last read */
     uint64_t group, seq; /* of the call in which they wait */
     uint32_t op;
     int64_t read_ns, waited_ns, due_ns; /* last read; time counted so far; time to reach */
@@ -69,6 +70,7 @@ void ng_known_deaths_start_clock(uint64_t group, uint64_t seq, uint32_t op)
     if (death_clock.runs || !ng_guard.config.death_timeout_ns)
         return;
     death_clock.runs = true;
+    death_clock.rested = false;
     death_clock.group = group;
     death_clock.seq = seq;
     death_clock.op = op;
@@ -102,8 +104,11 @@ bool ng_known_deaths_tend_clock(struct ng_alarm *ret_alarm)
     if (!death_clock.runs)
         return false;
     death_clock.read_ns = now;
-    if (!clock_rests())
+    bool rests = clock_rests();
+    /* A step from a pause into the time after it may be of the pause for the most part. */
+    if (!rests && !death_clock.rested)
         death_clock.waited_ns += step < CLOCK_STEP_NS ? step : CLOCK_STEP_NS;
+    death_clock.rested = rests;
     if (death_clock.waited_ns < death_clock.due_ns)
         return false;
     *ret_alarm = (struct ng_alarm){.level = NG_INCIDENT_TIMEOUT,
