@@ -432,6 +432,18 @@ TEST_F(Deaths, TimeInWhichDeadlinesRestIsNotCounted)
     expect_act_at(TIMEOUT_MS - 1000);
 }
 
+/* Of the step in which the rest ends nobody knows how much was rest. */
+TEST_F(Deaths, ALongStepInWhichARestEndsIsNotCounted)
+{
+    begin_timeout();
+    made_deaths_rest(true);
+    made_deaths_rounds(1);
+    made_deaths_stop(NG_S);
+    made_deaths_rest(false);
+    made_deaths_rounds(1);
+    expect_act_at(TIMEOUT_MS);
+}
+
 TEST_F(Deaths, RestBeforeTheEndIsNothingToIt)
 {
     made_deaths_rest(true);
