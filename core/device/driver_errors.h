@@ -22,8 +22,9 @@
 /* Register the devices of new communicators. Never waits. Incident thread, each round. */
 void ng_driver_errors_prepare(void);
 
-/* Something is suspected: begin a look, unless one was begun less than a second ago. It writes what
- * it finds into the black box (core/recorder/device_errors.h). Never waits. Incident thread. */
+/* Something is suspected, here or by another rank: begin a look, unless one was begun less than a
+ * second ago. It writes what it finds into the black box (core/recorder/device_errors.h). Never
+ * waits. Incident thread. */
 void ng_driver_errors_begin(void);
 
 /* Begin a look, and wait for it. Incident thread. */

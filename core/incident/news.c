@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "core/device/driver_errors.h"
 #include "core/incident/alarms.h"
 #include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
@@ -98,6 +99,9 @@ void ng_news_read(struct ng_board *board, enum ng_incident_source source)
         }
         epoch = news.epoch;
         incident = news.is_command || ng_response_is_own(&news.incident) ? NULL : &news.incident;
+        /* The verdict may be reached before this rank is late, and tell of its devices. */
+        if (incident && !incident->differs)
+            ng_driver_errors_begin();
         if (incident && incident->level == NG_INCIDENT_TIMEOUT) {
             ng_claim_join(incident);
             ng_alarms_answered(incident);

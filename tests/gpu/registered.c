@@ -297,7 +297,7 @@ int main(int argc, char **argv)
         {NULL, 0, NULL, 0},
     };
     struct rank rank = {.plan = {.rounds = 5, .comms = 1}};
-    unsigned limit = 15;
+    unsigned limit = 50; /* within the minute of run-on-gpus */
     for (int option; (option = getopt_long(argc, argv, "", long_options, NULL)) != -1;) {
         switch (option) {
         case 'v':

@@ -79,6 +79,11 @@ void __wrap_ng_claim_open(const struct ng_incident *wanted, struct ng_view *view
     ng_claim_end(wanted->level, false);
 }
 
+void __wrap_ng_driver_errors_begin(void)
+{
+    made_deaths.driver_asked++;
+}
+
 void __wrap_ng_policy_act(enum ng_on_timeout policy, const struct ng_group_set *scope,
                           enum ng_verdict_kind kind, const char *line)
 {

@@ -39,6 +39,7 @@ struct made_deaths {
     unsigned looks, in_vain, opened;
     unsigned verdicts_read;  /* of another host, to be kept on this one's disk */
     unsigned asked_for_life; /* how often it was asked whether a claimant lives */
+    unsigned driver_asked;   /* looks that were begun */
     unsigned acted, policy;  /* how often a policy was carried out, and the last */
     unsigned kind, level;    /* of what was opened last; the kind, where that is news of an end */
     uint64_t group_id, seq;

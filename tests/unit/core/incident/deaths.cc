@@ -806,6 +806,27 @@ TEST_F(Deaths, AnErrorThatTheProgramAnswersWithItsAbortIsNotSuspected)
     }
 }
 
+/* A verdict tells of the devices of all ranks, also of one that was not late yet. */
+TEST_F(Deaths, ARankThatHearsOfASuspicionAsksItsDriver)
+{
+    unsigned asked = 0;
+
+    made_deaths_put(1, nullptr);
+    made_deaths_news();
+    EXPECT_EQ(made_deaths.driver_asked, ++asked) << "not judged yet";
+    made_deaths_news();
+    EXPECT_EQ(made_deaths.driver_asked, asked) << "no news";
+    made_deaths_put(2, "missing_rank: of a test");
+    made_deaths_news();
+    EXPECT_EQ(made_deaths.driver_asked, ++asked) << "judged";
+    made_deaths_claimed(3, NG_ON_TIMEOUT_LOG);
+    made_deaths_news();
+    EXPECT_EQ(made_deaths.driver_asked, ++asked) << "a deadline";
+    made_deaths_order(4);
+    made_deaths_news();
+    EXPECT_EQ(made_deaths.driver_asked, asked) << "a command";
+}
+
 /* They leave it one after the other, and are missed elsewhere meanwhile. */
 TEST_F(Deaths, WhileOthersMayBeInTheAbortOfADeadlineTheyAreNotSuspected)
 {
