@@ -41,7 +41,8 @@
 #define HANDLE_PAUSE_NS (10 * NG_MS)
 #define ORDERS          4u
 
-/* From this version on, aborts of several communicators go into one NCCL group. */
+/* From this version on an abort in an NCCL group ends at once what waits, and frees the
+ * communicator at the end of the group. */
 #define VERSION_GROUPED_ABORT 22200
 
 enum work_state {
@@ -143,8 +144,13 @@ const char *ng_abort_reason(const void *handle)
 
 /* ---- Waiting for the program's threads to leave ---- */
 
-/* Wait until the program's threads have left NCCL; each kind of them has its own time limit. */
-static void wait_for_threads(const struct order *order, const struct crew *crew)
+/*
+ * Wait until the program's threads have left NCCL; each kind of them has its own time limit. `fate`
+ * of the communicators that are meant: CONDEMNED, or ABORTING, when a thread that is between two
+ * calls of a group no longer closes it on them.
+ */
+static void wait_for_threads(const struct order *order, const uint16_t *slots, uint32_t count,
+                             uint32_t fate)
 {
     int64_t now = ng_clock_mono_ns(), bound = (order->until_mono_ns - now) / 2;
     int64_t inside_until = now + INSIDE_WAIT_NS;
@@ -154,9 +160,9 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
 
     for (bool busy = true; busy; now = ng_clock_mono_ns()) {
         bool open = false, inside = false;
-        for (uint32_t i = 0; i < crew->count && !open; i++) {
-            const struct ng_comm *comm = ng_comm_at(crew->slots[i]);
-            if (atomic_load(&comm->fate) != NG_FATE_CONDEMNED)
+        for (uint32_t i = 0; i < count && !open; i++) {
+            const struct ng_comm *comm = ng_comm_at(slots[i]);
+            if (atomic_load(&comm->fate) != fate)
                 continue;
             inside = inside || (now < inside_until && ng_in_flight_inside(comm));
             /* The first look notes what each thread has had of a processor so far. */
@@ -165,7 +171,8 @@ static void wait_for_threads(const struct order *order, const struct crew *crew)
                     (ng_in_flight_starved(comm, INSIDE_CPU_NS, &start) && now < starved_until) ||
                     inside;
             /* A thread that leaves its first call of a group has opened it before. */
-            open = atomic_load(&comm->in_flight.open_groups) > 0 && now < groups_until;
+            open = fate == NG_FATE_CONDEMNED && atomic_load(&comm->in_flight.open_groups) > 0 &&
+                   now < groups_until;
         }
         busy = open || inside;
         if (busy)
@@ -204,15 +211,22 @@ static void abort_one(const struct ng_nccl *nccl, struct ng_comm *comm, bool gro
     tell_failure(nccl, name, result);
 }
 
-/* All these communicators are ABORTING and belong to one copy of NCCL. */
-static void call_abort(const uint16_t *slots, uint32_t count)
+/*
+ * All these communicators are ABORTING and belong to one copy of NCCL. A thread that is blocked
+ * inside leaves when the abort has begun, and reads the communicator on its way: NCCL would free it
+ * meanwhile.
+ */
+static void call_abort(const struct order *order, const uint16_t *slots, uint32_t count)
 {
     const struct ng_nccl *nccl = atomic_load(&ng_comm_at(slots[0])->nccl);
-    bool grouped = count > 1 && nccl->version >= VERSION_GROUPED_ABORT && nccl->group_start &&
-                   nccl->group_end && nccl->group_start() == NG_NCCL_SUCCESS;
+    bool grouped = (count > 1 || ng_in_flight_inside(ng_comm_at(slots[0]))) &&
+                   nccl->version >= VERSION_GROUPED_ABORT && nccl->group_start && nccl->group_end &&
+                   nccl->group_start() == NG_NCCL_SUCCESS;
 
     for (uint32_t i = 0; i < count; i++)
         abort_one(nccl, ng_comm_at(slots[i]), grouped);
+    if (grouped)
+        wait_for_threads(order, slots, count, NG_FATE_ABORTING);
     int result = grouped ? nccl->group_end() : NG_NCCL_SUCCESS;
     for (uint32_t i = 0; i < count && grouped; i++)
         set_aborted(ng_comm_at(slots[i]));
@@ -231,7 +245,7 @@ static void swap(uint16_t *a, uint16_t *b)
 }
 
 /* Abort the communicators whose handle is known; the others stay in the list. */
-static void abort_ready(struct crew *crew)
+static void abort_ready(const struct order *order, struct crew *crew)
 {
     uint32_t ready = 0;
 
@@ -252,7 +266,7 @@ static void abort_ready(struct crew *crew)
         return;
     /* A thread that closes an NCCL group from here on sees ABORTING. */
     ng_in_flight_fence();
-    call_abort(crew->slots, ready);
+    call_abort(order, crew->slots, ready);
     crew->count -= ready;
     memmove(crew->slots, crew->slots + ready, crew->count * sizeof(crew->slots[0]));
 }
@@ -262,8 +276,8 @@ static void run_crew(struct order *order, struct crew *crew)
     /* From here on every call sees CONDEMNED, or this thread sees the call. */
     ng_in_flight_fence();
     while (crew->count) {
-        wait_for_threads(order, crew);
-        abort_ready(crew);
+        wait_for_threads(order, crew->slots, crew->count, NG_FATE_CONDEMNED);
+        abort_ready(order, crew);
         if (crew->count)
             ng_clock_sleep(HANDLE_PAUSE_NS);
     }

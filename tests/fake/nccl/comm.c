@@ -474,6 +474,18 @@ static void await_none(struct ncclComm *comm, const int *number)
         pthread_cond_wait(&comm->cond, &comm->lock);
 }
 
+void fake_comm_leave(struct ncclComm *comm)
+{
+    long ms = listed_ms("FAKE_NCCL_LEAVE_MS", 0);
+    if (!comm || !ms || !fake_comm_aborted(comm))
+        return;
+    take_time(comm, ms, true);
+    if (!atomic_load(&comm->freed))
+        return;
+    fake_warn("a call uses communicator %p, which was freed meanwhile", (void *)comm);
+    abort();
+}
+
 static ncclResult_t teardown_job(struct fake_job *job)
 {
     struct ncclComm *comm = job->comm;
@@ -487,6 +499,7 @@ static ncclResult_t teardown_job(struct fake_job *job)
         fake_meet(comm, FAKE_BOOT_DESTROY);
     take_time(comm, listed_ms("FAKE_NCCL_TEARDOWN_MS", (unsigned long)comm->rank), true);
     fake_memory_release(comm);
+    atomic_store(&comm->freed, true);
     registry_remove(comm);
     fake_trace("rank %d/%d is torn down", comm->rank, comm->nranks);
     return ncclSuccess;

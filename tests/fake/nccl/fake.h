@@ -15,6 +15,8 @@
  *                            list, 0,5000,0: the first of the process, the second, and all others
  *   FAKE_NCCL_TEARDOWN_MS    how long ncclCommDestroy and ncclCommAbort take (0); a list, 2500,0:
  *                            on the communicator's rank 0, and on all others
+ *   FAKE_NCCL_LEAVE_MS       how long a call that an abort has ended takes to return (0). It uses
+ *                            its communicator until then: the process crashes if that is freed
  *   FAKE_NCCL_LAYOUT         shifted: the structures in device memory are 8 bytes longer than
  *                            those of 2.28.9
  *   FAKE_NCCL_KERNEL         rank=R,nth=N,what=idle: on rank R the kernel of its Nth collective
@@ -167,6 +169,7 @@ struct ncclComm {
     _Atomic bool revoked;
     _Atomic bool finalized;
     _Atomic bool gone;          /* destroy or abort has begun */
+    _Atomic bool freed;         /* and is over: who still uses it crashes */
     int abort_fd;               /* readable once abort is set */
     uint64_t hash;              /* of its unique id */
     int connection;             /* fake_network_connect; -1 none */
@@ -221,6 +224,8 @@ void fake_comm_wake(struct ncclComm *comm);
 void fake_comm_count(struct ncclComm *comm, int *number, int by);
 /* Stays in progress for FAKE_NCCL_INPROGRESS_MS when the communicator is nonblocking. */
 void fake_comm_linger(struct ncclComm *comm);
+/* The way out of a call that waited: see FAKE_NCCL_LEAVE_MS. */
+void fake_comm_leave(struct ncclComm *comm);
 /* All ranks of the communicator come. Does the release that this stands in for wait for them in a
  * function that others leave alone? FAKE_NCCL_WAITS=CommDestroy,CommWindowDeregister */
 ncclResult_t fake_meet(struct ncclComm *comm, int kind);

@@ -230,6 +230,12 @@ static ncclResult_t group_run(struct fake_group *g)
     ncclResult_t result = ncclSuccess;
     if (g->jobs)
         result = run_jobs(g->jobs);
+    for (struct fake_job *job = g->jobs; job; job = job->next) {
+        if (job->teardown)
+            continue;
+        fake_comm_leave(job->comm);
+        fake_comm_leave(job->parent);
+    }
     /* In the background each is settled once, at its end: the next call may come right behind it.
      */
     for (struct fake_job *job = g->jobs; g->blocking != 0 && job; job = job->next)
@@ -237,6 +243,8 @@ static ncclResult_t group_run(struct fake_group *g)
             settle(job->comm, job->result);
     if (result == ncclSuccess)
         result = connect_plans(g->plans);
+    for (struct fake_plan *plan = g->plans; plan && result != ncclSuccess; plan = plan->next)
+        fake_comm_leave(plan->comm);
     while (result == ncclSuccess && g->plans) {
         struct fake_plan *plan = g->plans;
         struct ncclComm *comm = plan->comm;

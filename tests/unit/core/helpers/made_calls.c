@@ -15,6 +15,7 @@
 #include "core/comm/completion.h"
 #include "core/comm/deadline.h"
 #include "core/comm/gate.h"
+#include "core/comm/in_flight_calls.h"
 #include "core/device/async.h"
 #include "core/fault/inject.h"
 #include "core/lifecycle/lifecycle.h"
@@ -309,6 +310,14 @@ static _Atomic unsigned abort_count;
 static _Atomic unsigned groups_begun;
 static __thread unsigned group_now;
 
+/* NCCL frees what is being aborted. */
+static void free_aborted(void)
+{
+    NG_EACH_COMM (comm)
+        made_calls.freed_under +=
+            atomic_load(&comm->fate) == NG_FATE_ABORTING && ng_in_flight_inside(comm);
+}
+
 static int comm_abort(void *comm)
 {
     struct timespec pause = {.tv_nsec = NG_MS};
@@ -321,12 +330,14 @@ static int comm_abort(void *comm)
         function(comm);
     while (made_calls.aborts_held)
         nanosleep(&pause, NULL);
+    if (!group_now)
+        free_aborted();
     return NG_NCCL_SUCCESS;
 }
 
 NCCL_ANSWER(comm_cu_device, (const void *comm, int *ret_device), *ret_device = 1)
 NCCL_ANSWER(group_start, (void), group_now = ++groups_begun)
-NCCL_ANSWER(group_end, (void), group_now = 0)
+NCCL_ANSWER(group_end, (void), group_now = 0, free_aborted())
 
 /* Only the guard calls it, in a NCCL group that shall fail. */
 static int all_reduce(const void *send, void *receive, size_t count, int dtype, int redop,

@@ -31,8 +31,9 @@ extern struct made_calls {
     MADE_ATOMIC(bool) answers_held;   /* queries for the asynchronous error do not return */
     MADE_ATOMIC(bool) aborts_held;    /* ncclCommAbort does not return */
     MADE_ATOMIC(made_abort_function) on_abort; /* runs in each; NULL nothing */
-    MADE_ATOMIC(unsigned) reached;             /* calls of the program that came to NCCL */
-    MADE_ATOMIC(unsigned) spoiled;             /* NCCL groups that the guard has made fail */
+    MADE_ATOMIC(unsigned) freed_under; /* communicators whose abort ended with a thread inside */
+    MADE_ATOMIC(unsigned) reached;     /* calls of the program that came to NCCL */
+    MADE_ATOMIC(unsigned) spoiled;     /* NCCL groups that the guard has made fail */
     /* Events with timing that were asked for, those without, and those of both kinds by threads
      * whose calls disturb no capture. */
     MADE_ATOMIC(unsigned) timing_events, plain_events, relaxed_events;

@@ -286,6 +286,30 @@ TEST_F(Abort, AThreadInsideNcclHasAQuarterOfASecondToLeave)
     inside.leave(OK);
 }
 
+/* On its way out it reads what NCCL would free. */
+TEST_F(Abort, ItEndsOnceAThreadInsideHasLeftWhereTheVersionAllows)
+{
+    for (unsigned version : {22809u, 22105u}) {
+        static std::atomic<bool> aborted;
+        void *comm = init(0);
+        made_set_version(0, version);
+        made_calls.freed_under = 0;
+        aborted = false;
+        made_calls.on_abort = [](void *) { aborted = true; };
+        Inside inside(NG_OP_CommWindowRegister, comm);
+        std::thread leaves([&] {
+            while (!aborted)
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            inside.leave(ncclInternalError);
+        });
+        EXPECT_TRUE(is_aborted(0));
+        leaves.join();
+        EXPECT_EQ(made_calls.freed_under, version < 22200 ? 1u : 0u);
+        EXPECT_EQ(made_aborts(comm), 1u);
+    }
+}
+
 TEST_F(Abort, WorkInFlightIsFailedAndNoLongerPending)
 {
     void *comm = init(0);
