@@ -387,6 +387,26 @@ static void place(struct ng_view_member *member, uint32_t *placed,
     ++*placed;
 }
 
+/*
+ * An NCCL group that failed has undone its calls, and their numbers are used again. Where the ring
+ * has wrapped around meanwhile, that may not have come to all records that outlasted it: what is
+ * not numbered below the calls after it was undone.
+ */
+static void mark_undone(struct ng_view_member *member, uint64_t first_of_ring)
+{
+    uint64_t number = member->entered + member->p2p_entered + 1;
+
+    for (uint32_t i = member->record_count; i > 0; i--) {
+        struct ng_view_record *record = &member->records[i - 1];
+        if (!ng_view_record_counts(record))
+            continue;
+        if (record->id < first_of_ring && ng_view_record_op_id(record) >= number)
+            record->state = NG_RECORD_FAILED;
+        else
+            number = ng_view_record_op_id(record);
+    }
+}
+
 /* Drop what lies before a gap: that a call has no record would look as if it had not been made. */
 static void drop_before_gap(struct ng_view_member *member, uint64_t first_of_ring)
 {
@@ -456,6 +476,7 @@ static int read_records(struct reading *reading)
         if (reading->first_member_of_slot[i]) {
             struct ng_view_member *member = &view->members[reading->first_member_of_slot[i] - 1];
             member->record_count = placed[i];
+            mark_undone(member, oldest);
             find_last(member);
             drop_before_gap(member, oldest);
         }
