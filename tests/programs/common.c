@@ -571,6 +571,10 @@ bool face_faults(const struct options *options, int world_rank, const char *comm
             if (stream)
                 device_fault(stream);
             break;
+        case FAULT_CROWD:
+            if (stream)
+                device_crowd(stream, fault->argument);
+            break;
         case FAULT_COUNT_DELTA:
             call->count = fault->argument < 0 && (size_t)-fault->argument > call->count
                               ? 0

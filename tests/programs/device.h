@@ -38,6 +38,10 @@ void device_host_function(cudaStream_t stream, void (*function)(void *), void *a
 /* Enqueues a kernel that writes where no memory is, to run a while later: CUDA fails for good. */
 void device_fault(cudaStream_t stream);
 
+/* Takes all of the stream's device for so long, by a kernel on a stream of its own: what is
+ * enqueued next begins on its stream, but its kernels do not. */
+void device_crowd(cudaStream_t stream, long long ms);
+
 /* The rank that the calling thread speaks for in messages. */
 extern _Thread_local int fail_rank;
 

@@ -125,6 +125,8 @@ static const struct row {
      "enqueues a kernel that writes where no memory is before its N-th call; on seeing the error "
      "it blocks for ever, or calls exit(CODE)",
      IS_FAULT(DEVICE)},
+    {"crowd", "R:N:MS", 0, "another kernel takes its device for MS before its N-th call",
+     IS_FAULT(CROWD)},
     {"count-delta", "R:N:D", 0, "passes a count greater by D", IS_FAULT(COUNT_DELTA)},
     {"with", "R:N:FIELD=VALUE", 0, "passes another op, dtype, root, redop or peer", IS_FAULT(WITH)},
     {"no-init", "R", 0, "never creates its communicator", IS_FAULT(NO_INIT)},

@@ -37,6 +37,7 @@ enum fault_kind {
     FAULT_STOP,
     FAULT_STALL,
     FAULT_DEVICE,
+    FAULT_CROWD,
     FAULT_COUNT_DELTA,
     FAULT_WITH,
     FAULT_NO_INIT,

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/check/nan_kernel.h"
 #include "tests/fake/cuda/cuda_state.h"
@@ -23,7 +24,7 @@ static bool run_nan_scan(void *globals, unsigned int blocks, unsigned int thread
     return true;
 }
 
-/* Of tests/programs/device_fault.c. */
+/* Of tests/programs/device_kernels.c. */
 static bool run_store_word(void *globals, unsigned int blocks, unsigned int threads,
                            const void *argument)
 {
@@ -39,10 +40,23 @@ static bool run_store_word(void *globals, unsigned int blocks, unsigned int thre
     return known;
 }
 
+/* It does not keep the kernels of other streams from running: a device here has room for any. */
+static bool run_take_time(void *globals, unsigned int blocks, unsigned int threads,
+                          const void *argument)
+{
+    uint64_t ns;
+
+    (void)globals, (void)blocks, (void)threads;
+    memcpy(&ns, argument, sizeof(ns));
+    nanosleep(&(struct timespec){(time_t)(ns / 1000000000), (long)(ns % 1000000000)}, NULL);
+    return true;
+}
+
 static const struct kernel kernels[] = {
     {"ng_nan_scan", sizeof(struct ng_nan_scan), NG_NAN_SLOTS * sizeof(struct ng_nan_state),
      run_nan_scan},
     {"store_word", sizeof(uint32_t *), 0, run_store_word},
+    {"take_time", sizeof(uint64_t), 0, run_take_time},
 };
 
 const struct kernel *fake_kernel_find(const char *entry, size_t length)
