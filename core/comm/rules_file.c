@@ -142,7 +142,7 @@ void ng_rules_file_apply(struct ng_comm *comm)
 }
 
 /* Publish the mildest policy of this process, which others apply when it cannot act itself. Under
- * the lock, or at the start. */
+ * the lock. */
 static void tell_mildest(void)
 {
     enum ng_on_timeout mildest = (enum ng_on_timeout)ng_guard.config.on_timeout;
@@ -257,7 +257,10 @@ void ng_rules_file_start(void)
 {
     int64_t until = ng_clock_mono_ns() + PATIENCE_NS, left = PATIENCE_NS;
 
-    tell_mildest();
+    {
+        NG_HOLD(&rules_lock);
+        tell_mildest();
+    }
     if (!ng_guard.rules_path[0])
         return;
     begin_reading();

@@ -218,6 +218,7 @@ static int add_process(struct ng_view_merge *merge, const struct ng_view_process
     if (!process)
         return -ENOMEM;
     *process = *from;
+    process->settings = NULL; /* they end with the file's view, and no verdict needs them */
     return 0;
 }
 
