@@ -136,6 +136,7 @@ struct ng_comm_watch {
     int64_t age_ns;     /* credited age of `first`, as of: */
     int64_t aged_mono_ns;
     unsigned alarmed; /* alarm levels already raised for `first` */
+    bool looked;      /* an alarm was raised that only asks to look at its device */
     uint32_t history[NG_HISTORY_BUCKETS];
     uint32_t history_count;
 };

@@ -6,7 +6,6 @@
 #include <errno.h>
 
 #include "core/comm/deadline.h"
-#include "core/device/driver_errors.h"
 #include "core/incident/alarm_retry.h"
 #include "core/incident/incident_claim.h"
 #include "core/incident/incident_response.h"
@@ -82,9 +81,6 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
     }
     if (ng_claim_is_settled(alarm))
         return;
-    /* Another rank may be the one that judges: it needs what is known here. */
-    if (ng_claim_asks_driver(alarm))
-        ng_driver_errors_begin();
     if (alarm->watchdog && ng_deadline_rests(NULL)) {
         ng_monitor_withdraw();
         return;
@@ -95,6 +91,9 @@ void ng_alarms_handle(const struct ng_alarm *alarm)
         ng_alarm_retry_park(alarm);
         return;
     }
+    ng_claim_look(alarm);
+    if (alarm->looks)
+        return;
     if (ng_guard.board &&
         ng_guard.board->ops->begin(ng_guard.board, alarm->level, cause_of(alarm)) == -EBUSY) {
         ng_alarm_retry_put_off(alarm);

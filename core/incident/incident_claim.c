@@ -163,9 +163,20 @@ static bool is_about_time(const struct ng_alarm *alarm)
            !alarm->disagreement.group_id;
 }
 
-bool ng_claim_asks_driver(const struct ng_alarm *alarm)
+/* Is what the driver knows of the devices worth its while for this alarm? */
+static bool asks_driver(const struct ng_alarm *alarm)
 {
     return alarm && !alarm->nan && !alarm->death && !alarm->disagreement.group_id;
+}
+
+void ng_claim_look(const struct ng_alarm *alarm)
+{
+    if (asks_driver(alarm))
+        ng_driver_errors_begin();
+    if (is_about_time(alarm)) {
+        ng_launch_counters_read();
+        ng_connections_look();
+    }
 }
 
 /* Is the clock behind an alarm paused here? Then the alarm is void: the watchdog raises it
@@ -357,11 +368,7 @@ void ng_claim(const struct ng_incident *wanted, bool sure, const struct ng_alarm
     struct ng_verdict verdict;
     struct ng_view view;
 
-    if (is_about_time(alarm)) {
-        ng_launch_counters_read();
-        ng_connections_look();
-    }
-    if (ng_claim_asks_driver(alarm))
+    if (asks_driver(alarm))
         ng_driver_errors_look();
     int error = ng_snapshot_take(NG_SNAPSHOT_JOB, &view);
     if (!error && is_about_time(alarm) && others_rest(&view, wanted->group_id) &&

@@ -16,8 +16,10 @@
 /* Is the cause of the alarm being handled, or already settled? */
 bool ng_claim_is_settled(const struct ng_alarm *alarm);
 
-/* Is what the driver knows of the devices worth its while for this alarm? */
-bool ng_claim_asks_driver(const struct ng_alarm *alarm);
+/* Look at the devices, where what they show may help to explain this alarm: if another rank is the
+ * one that judges, it needs what is known here. Begins to ask the driver, and waits for looks at
+ * NCCL's counters and connections as long as these do. */
+void ng_claim_look(const struct ng_alarm *alarm);
 
 /* Judge the subject of `wanted`, because of an alarm or in place of a failed claimant (`alarm`
  * NULL). `sure`: it is stuck even if the evidence does not show it. Ends the examination that

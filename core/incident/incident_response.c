@@ -370,8 +370,10 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
     if (evidence)
         evidence->yields = leaves_files(incident);
     write_evidence(incident, evidence);
-    /* Once it is published, all processes end. */
     incident->state = NG_INCIDENT_JUDGED;
+    /* Once it is published, all processes end, and a launcher may kill this one at once: the line
+     * that says all comes first. */
+    ng_response_log(incident);
     bool told = false;
     if (board) {
         int error = board->ops->publish(board, incident, evidence ? &evidence->verdict : verdict);
@@ -381,7 +383,6 @@ void ng_response_lead(struct ng_incident *incident, struct ng_view *view,
         told = !error;
     }
     ng_evidence_release(evidence);
-    ng_response_log(incident);
     atomic_store(&under_way, false);
     ng_known_deaths_note(incident);
     /* The news reader skips it when it gets there and does not jump to it: a command may come

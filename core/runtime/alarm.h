@@ -27,6 +27,8 @@ struct ng_alarm {
     int64_t since_mono_ns;
     uint64_t record;
     uint32_t restarts; /* restarts of the watchdog's clocks when it was raised */
+    bool looks;        /* nothing is suspected here, but other ranks may suspect the same call: only
+                        * look at the devices */
     bool watchdog;     /* the watchdog itself is stuck: raised by the monitor */
     bool unwatched;    /* a deadline of work that a stuck watchdog saw last: the device may have
                         * finished it since */

@@ -437,6 +437,28 @@ static struct bounds bounds_of_call(const struct ng_comm *comm, const struct ng_
     return bounds_of(comm, op, cold, mark, last, calls);
 }
 
+/* The oldest work is another one, or its clock starts again: earlier alarms are void. */
+static void forget_alarms(struct ng_comm_watch *watch)
+{
+    watch->alarmed = 0;
+    watch->looked = false;
+}
+
+/* This rank does not suspect its work yet, since calls of the communicator usually last long here.
+ * Others may, and need to know what its devices show. */
+static void ask_to_look(struct ng_comm_watch *watch, int64_t looks_ns, const struct ng_alarm *what)
+{
+    struct ng_alarm alarm = *what;
+
+    if (!looks_ns || watch->age_ns < looks_ns || watch->looked || watch->alarmed)
+        return;
+    watch->looked = true;
+    alarm.level = NG_INCIDENT_SUSPECT;
+    alarm.looks = true;
+    alarm.restarts = restarts_seen;
+    ng_alarm_raise(&alarm);
+}
+
 static void raise_if_due(unsigned *alarmed, const struct bounds *bounds,
                          const struct ng_alarm *what, struct ng_stall_count *counts)
 {
@@ -505,7 +527,7 @@ static void follow_replay(struct ng_comm *comm, struct ng_async_op *work, int64_
         work->p2p_count -= progress.p2p;
         atomic_fetch_add_explicit(&group->p2p_completed, progress.p2p, memory_order_relaxed);
         comm->watch.age_ns = 0;
-        comm->watch.alarmed = 0;
+        forget_alarms(&comm->watch);
         work->recalled = 0;
     }
     if (comm->watch.age_ns >= RECALL_NS && !work->recalled && !record_of_call(work, work->done)) {
@@ -551,7 +573,7 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
         comm->watch.entered_ns = work->entered_mono_ns;
         comm->watch.aged_mono_ns = now_mono_ns;
         comm->watch.age_ns = first_age(work->entered_mono_ns, now_mono_ns, step_ns);
-        comm->watch.alarmed = 0;
+        forget_alarms(&comm->watch);
         NG_STORE(group->pending_started, 0);
         NG_STORE(group->pending_doubt, 0);
     } else {
@@ -579,13 +601,16 @@ static void age_oldest(struct ng_comm *comm, int64_t step_ns, int64_t now_mono_n
     struct bounds bounds =
         bounds_of(comm, alarm.op, may_be_suspect(comm->watch.age_ns) && is_cold_work(work),
                   work->mark, last, span_of(work, last));
+    int64_t looks_ns = bounds.suspect_ns;
     if (bounds.suspect_ns && bounds.suspect_ns < 10 * usual_ns(comm))
         bounds.suspect_ns = 10 * usual_ns(comm);
     NG_STORE(group->timeout_ns, bounds.timeout_ns ? bounds.timeout_ns : NG_DEADLINE_NONE);
-    if (NG_LOAD(group->rests))
-        comm->watch.alarmed = 0; /* earlier alarms may have been dropped: start counting again */
-    else
+    if (NG_LOAD(group->rests)) {
+        forget_alarms(&comm->watch);
+    } else {
         raise_if_due(&comm->watch.alarmed, &bounds, &alarm, &comm->totals.stalls);
+        ask_to_look(&comm->watch, looks_ns, &alarm);
+    }
     if (comm->watch.alarmed >= NG_INCIDENT_TIMEOUT)
         ng_device_wait_expire(comm->slot, work->entered_mono_ns);
 }
@@ -770,7 +795,7 @@ static void restart_clocks(void)
     for (uint32_t i = 0, count = ng_comm_count(); i < count; i++) {
         struct ng_comm *comm = ng_comm_at(i);
         comm->watch.age_ns = 0;
-        comm->watch.alarmed = 0;
+        forget_alarms(&comm->watch);
         comm->async.raised = false;
     }
     for (uint32_t i = 0; i < WATCHED_CALLS; i++) {

@@ -220,6 +220,16 @@ static int take_text(struct machine *machine, uint64_t length, enum ng_unpickle_
     return push_text(machine, kind, text, length);
 }
 
+/* A number of so many bytes, little endian. */
+static inline uint64_t number_at(const uint8_t *at, unsigned bytes)
+{
+    uint64_t number = 0;
+
+    for (unsigned i = 0; i < bytes; i++)
+        number |= (uint64_t)at[i] << 8 * i;
+    return number;
+}
+
 /* Two's complement of any width; a number that does not fit into 64 bits becomes the nearest that
  * does. */
 static int take_long(struct machine *machine, uint64_t length)
@@ -227,19 +237,16 @@ static int take_long(struct machine *machine, uint64_t length)
     if (length > left(machine) || length > INT32_MAX)
         return cut_off(machine);
     const uint8_t *digits = machine->at;
-    bool negative = length > 0 && (digits[length - 1] & 0x80);
-    bool fits = true;
+    unsigned kept = length < 8 ? (unsigned)length : 8, unused = 64 - 8 * kept;
+    bool negative = length > 0 && (digits[length - 1] & 0x80), fits = true;
+    /* Eight bytes at once are one load. */
+    uint64_t bits = left(machine) >= 8 ? number_at(digits, 8) : number_at(digits, kept);
+    int64_t number = kept ? (int64_t)(bits << unused) >> unused : 0;
     for (uint64_t i = 8; i < length; i++)
         fits &= digits[i] == (negative ? 0xff : 0);
-    if (length > 8)
-        fits &= (bool)(digits[7] & 0x80) == negative;
-    uint64_t number = negative ? UINT64_MAX : 0;
-    for (uint64_t i = 0; i < length && i < 8; i++)
-        number = (number & ~(UINT64_C(0xff) << 8 * i)) | (uint64_t)digits[i] << 8 * i;
+    fits &= length <= 8 || (number < 0) == negative;
     machine->at += length;
-    if (!fits)
-        number = negative ? (uint64_t)INT64_MIN : INT64_MAX;
-    return push_int(machine, (int64_t)number);
+    return push_int(machine, fits ? number : negative ? INT64_MIN : INT64_MAX);
 }
 
 /* A line of text, without its end. NULL: none. */
@@ -562,16 +569,6 @@ static int protocol(const struct machine *machine, uint64_t version)
                ? 0
                : fail(machine, -EPROTO, "a pickle of protocol %u, later than %d", (unsigned)version,
                       PROTOCOL_MAX);
-}
-
-/* A number of so many bytes, little endian. */
-static inline uint64_t number_at(const uint8_t *at, unsigned bytes)
-{
-    uint64_t number = 0;
-
-    for (unsigned i = 0; i < bytes; i++)
-        number |= (uint64_t)at[i] << 8 * i;
-    return number;
 }
 
 /*
