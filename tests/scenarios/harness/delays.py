@@ -1,4 +1,4 @@
-"""Delays in the processes of a run: the library of tests/delays, preloaded."""
+"""Delays in the processes of a run: the library of tests/perturb, preloaded."""
 import collections
 import itertools
 import os
@@ -21,7 +21,7 @@ def look(options):
 
 
 def library(options):
-    return f"{options.build}/tests/delays/libdelays.so"
+    return f"{options.build}/tests/perturb/libdelays.so"
 
 
 def variables(options, preload, name):

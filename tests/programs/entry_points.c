@@ -1,12 +1,12 @@
 /* Reaches NCCL in every way that a program can, one way for each copy, and makes the same calls
  * through each: linked, through plugins of any scope, by dlsym in any form.
  *
- *   doors [--late] [--bcast] WAY:PATH[,PATH]…
+ *   entry_points [--late] [--bcast] WAY:PATH[,PATH]…
  *
  * Prints a line of JSON for each communicator: what was called, and what came of it. Then "holds",
  * and goes on to its end when stdin is closed, so that somebody can look at the process meanwhile.
  * Run by spawn, with two or more ranks. */
-#include "tests/programs/doors.h"
+#include "tests/programs/entry_points.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -42,8 +42,8 @@ struct side {
     char *second;    /* after that, or NULL */
     unsigned number;
     bool open;
-    struct doors_nccl nccl;
-    struct doors_cuda cuda;
+    struct entry_points_nccl nccl;
+    struct entry_points_cuda cuda;
     int version;
     struct member world, child;
     cudaStream_t stream;
@@ -106,19 +106,19 @@ static void *symbol(void *handle, const char *name)
     return found;
 }
 
-static void fetch(struct doors_nccl *ret_nccl, void *handle)
+static void fetch(struct entry_points_nccl *ret_nccl, void *handle)
 {
-#define DOOR(type, name, parameters, arguments)                                                    \
+#define ENTRY_POINT(type, name, parameters, arguments)                                             \
     ret_nccl->name = (type(*) parameters)symbol(handle, "nccl" #name);
-    DOORS_NCCL(DOOR)
-#undef DOOR
+    ENTRY_POINTS_NCCL(ENTRY_POINT)
+#undef ENTRY_POINT
 }
 
 /* How a way leads to NCCL; each opens the side's library first. */
 static void by_plugin(struct side *side, void *handle, const char *unused)
 {
-    void (*linked)(struct doors_nccl *);
-    linked = (void (*)(struct doors_nccl *))symbol(handle, "doors_linked");
+    void (*linked)(struct entry_points_nccl *);
+    linked = (void (*)(struct entry_points_nccl *))symbol(handle, "entry_points_linked");
     linked(&side->nccl);
 }
 
@@ -146,9 +146,9 @@ static void by_next(struct side *side, void *handle, const char *unused)
 
 static void by_seek(struct side *side, void *handle, const char *how)
 {
-    const char *(*find)(const char *, const char *, struct doors_nccl *);
-    find = (const char *(*)(const char *, const char *, struct doors_nccl *))symbol(handle,
-                                                                                    "doors_seek");
+    const char *(*find)(const char *, const char *, struct entry_points_nccl *);
+    find = (const char *(*)(const char *, const char *, struct entry_points_nccl *))symbol(
+        handle, "entry_points_seek");
     const char *why = find(how, side->second, &side->nccl);
     FAIL_IF(why, "side %u: %s", side->number, why);
 }
@@ -164,9 +164,10 @@ static void by_namespace(struct side *side, void *handle, const char *unused)
     fetch(&side->nccl, handle);
     handle = dlmopen(namespace, side->second, RTLD_NOW);
     FAIL_IF(!handle, "dlmopen: %s", dlerror());
-#define DOOR(name, parameters) side->cuda.name = (cudaError_t(*) parameters)symbol(handle, #name);
-    DOORS_CUDA(DOOR)
-#undef DOOR
+#define ENTRY_POINT(name, parameters)                                                              \
+    side->cuda.name = (cudaError_t(*) parameters)symbol(handle, #name);
+    ENTRY_POINTS_CUDA(ENTRY_POINT)
+#undef ENTRY_POINT
 }
 
 static void run_before(struct side *side);
@@ -181,10 +182,10 @@ static void by_reopening(struct side *side, void *handle, const char *unused)
     fetch(&side->nccl, open_library(side->path, RTLD_LOCAL));
 }
 
-#ifdef DOORS_LINKED
+#ifdef ENTRY_POINTS_LINKED
 static void by_link(struct side *side, void *handle, const char *unused)
 {
-    doors_linked(&side->nccl);
+    entry_points_linked(&side->nccl);
 }
 #endif
 
@@ -196,7 +197,7 @@ static const struct {
     int mode; /* in which the library is opened before */
     const char *how;
 } ways[] = {
-#ifdef DOORS_LINKED
+#ifdef ENTRY_POINTS_LINKED
     {"linked", by_link, OPENS_NONE, NULL},
 #endif
     {"local", by_plugin, RTLD_LOCAL, NULL},
@@ -367,11 +368,11 @@ static void exchange(ncclUniqueId *id, unsigned number)
     }
 }
 
-static void use_linked_cuda(struct doors_cuda *ret_cuda)
+static void use_linked_cuda(struct entry_points_cuda *ret_cuda)
 {
-#define DOOR(name, parameters) ret_cuda->name = name;
-    DOORS_CUDA(DOOR)
-#undef DOOR
+#define ENTRY_POINT(name, parameters) ret_cuda->name = name;
+    ENTRY_POINTS_CUDA(ENTRY_POINT)
+#undef ENTRY_POINT
 }
 
 static void learn(struct side *side, struct member *member)

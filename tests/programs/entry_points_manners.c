@@ -1,7 +1,7 @@
 /* What the dynamic linker answers to look-ups, right and wrong ones: the same with a guard between
  * as without.
  *
- *   doors_manners NCCL OTHER_NCCL PLUGIN SEEK
+ *   entry_points_manners NCCL OTHER_NCCL PLUGIN SEEK
  *
  * NCCL and OTHER_NCCL are copies of NCCL, PLUGIN is linked with NCCL, SEEK is linked with it and
  * has functions of its own whose names begin as NCCL's and CUDA's do. Every line of stdout must be
@@ -192,7 +192,7 @@ static void calls_work(void *nccl, void *other)
 int main(int argc, char **argv)
 {
     if (argc != 5) {
-        fprintf(stderr, "usage: doors_manners NCCL OTHER_NCCL PLUGIN SEEK\n");
+        fprintf(stderr, "usage: entry_points_manners NCCL OTHER_NCCL PLUGIN SEEK\n");
         return 2;
     }
     void *nccl = open_library(argv[1], RTLD_LOCAL);

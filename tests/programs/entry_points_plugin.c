@@ -1,22 +1,22 @@
 /* Calls of NCCL by ordinary symbols: linked into a program, or into a plugin that is loaded with
  * whatever scope the test asks for. */
-#include "tests/programs/doors.h"
+#include "tests/programs/entry_points.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 /* Exported one by one as well, for callers that are not written in C. */
-#define DOOR(type, name, parameters, arguments)                                                    \
+#define ENTRY_POINT(type, name, parameters, arguments)                                             \
     EXPORT type plugin_nccl##name parameters;                                                      \
     type plugin_nccl##name parameters                                                              \
     {                                                                                              \
         return nccl##name arguments;                                                               \
     }
-DOORS_NCCL(DOOR)
-#undef DOOR
+ENTRY_POINTS_NCCL(ENTRY_POINT)
+#undef ENTRY_POINT
 
-EXPORT void doors_linked(struct doors_nccl *ret_nccl)
+EXPORT void entry_points_linked(struct entry_points_nccl *ret_nccl)
 {
-#define DOOR(type, name, parameters, arguments) ret_nccl->name = plugin_nccl##name;
-    DOORS_NCCL(DOOR)
-#undef DOOR
+#define ENTRY_POINT(type, name, parameters, arguments) ret_nccl->name = plugin_nccl##name;
+    ENTRY_POINTS_NCCL(ENTRY_POINT)
+#undef ENTRY_POINT
 }

@@ -1,8 +1,8 @@
 /*
  * What the delaying library tells of itself; looked up by name, since it is preloaded or not there.
  */
-#ifndef NCCLGUARD_TESTS_DELAYS_DELAYS_H
-#define NCCLGUARD_TESTS_DELAYS_DELAYS_H
+#ifndef NCCLGUARD_TESTS_PERTURB_DELAYS_H
+#define NCCLGUARD_TESTS_PERTURB_DELAYS_H
 
 #include <stdint.h>
 

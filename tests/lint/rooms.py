@@ -1,6 +1,6 @@
 """The rooms of each floor: which rooms of its own floor each may include, and so call. Bottom first.
 
-What a room may include lies above it in this list, so there is no circle. tests/house/includes checks the includes with
+What a room may include lies above it in this list, so there is no circle. tests/lint/includes checks the includes with
 every build; test_promises.py checks the symbols of the objects, and that docs/architecture.md has the same table.
 """
 

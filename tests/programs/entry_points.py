@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Reaches NCCL from Python in every way that ctypes knows, one for each copy, and makes the same calls through each.
 
-    doors.py [--late] [--bcast] WAY:PATH…
+    entry_points.py [--late] [--bcast] WAY:PATH…
 
-Prints a line of JSON for each communicator, "holds", and goes on to its end when stdin is closed: see doors.c, whose
-lines these are. Run by spawn, with two or more ranks.
+Prints a line of JSON for each communicator, "holds", and goes on to its end when stdin is closed: see entry_points.c,
+whose lines these are. Run by spawn, with two or more ranks.
 """
 import ctypes
 import json

@@ -36,7 +36,7 @@
 #include <unistd.h>
 
 #include "shim/dlsym.h"
-#include "tests/delays/delays.h"
+#include "tests/perturb/delays.h"
 
 #define SEEN __attribute__((visibility("default")))
 

@@ -1,6 +1,6 @@
 /* A plugin that finds NCCL by itself, as JAX and vLLM do: dlsym is called from its own place in the
  * link map. It is linked with NCCL too, so that there is something behind it for RTLD_NEXT. */
-#include "tests/programs/doors.h"
+#include "tests/programs/entry_points.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,14 +17,15 @@ int cuPluginAnswer(void)
 }
 
 /* Keeps the dependency on NCCL alive. */
-EXPORT int doors_seek_version(void);
-int doors_seek_version(void)
+EXPORT int entry_points_seek_version(void);
+int entry_points_seek_version(void)
 {
     int version = 0;
     return ncclGetVersion(&version) == ncclSuccess ? version : -1;
 }
 
-EXPORT const char *doors_seek(const char *how, const char *path, struct doors_nccl *ret_nccl)
+EXPORT const char *entry_points_seek(const char *how, const char *path,
+                                     struct entry_points_nccl *ret_nccl)
 {
     static char why[300];
     void *handle = NULL;
@@ -39,11 +40,11 @@ EXPORT const char *doors_seek(const char *how, const char *path, struct doors_nc
         snprintf(why, sizeof(why), "%s: %s", how, strcmp(how, "handle") == 0 ? dlerror() : "?");
         return why;
     }
-#define DOOR(type, name, parameters, arguments)                                                    \
+#define ENTRY_POINT(type, name, parameters, arguments)                                             \
     ret_nccl->name = (type(*) parameters)dlsym(handle, "nccl" #name);                              \
     if (!ret_nccl->name)                                                                           \
         return "nccl" #name;
-    DOORS_NCCL(DOOR)
-#undef DOOR
+    ENTRY_POINTS_NCCL(ENTRY_POINT)
+#undef ENTRY_POINT
     return NULL;
 }

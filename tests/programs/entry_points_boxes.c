@@ -80,7 +80,7 @@ int main(int argc, char **argv)
     struct dirent *entry;
 
     if (!folder) {
-        fprintf(stderr, "usage: doors_boxes FOLDER\n");
+        fprintf(stderr, "usage: entry_points_boxes FOLDER\n");
         return 2;
     }
     while ((entry = readdir(folder))) {

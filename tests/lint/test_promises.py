@@ -21,7 +21,7 @@ BUILD = None
 BUILD_FILES = ("shim/libncclguard.so", "tools/ncclguard", "tests/fake/libnccl.so.2", "tests/fake/libcudart.so.12",
                "tests/fake/libcudart.so.13", "tests/fake/libcuda.so.1")
 SCRIPTS = ("tools/quickstart", "tests/run", ".ci/run", "tests/gpu/bundle", "tests/gpu/run-on-gpus",
-           "tests/scenarios/run", "tests/house/update-docs")
+           "tests/scenarios/run", "tests/lint/update-docs")
 ROOT_FILES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "LICENSE", "meson.build", "meson.options",
               ".clang-format")
 # What `meson install` leaves below its prefix; manual pages and completions are those of test_manual.py.
@@ -177,7 +177,7 @@ class Rooms(unittest.TestCase):
         for name, pattern in FOREIGN_CALLS.items():
             with self.subTest(room=name):
                 symbols = output_of("nm", "-u", built(name))
-                # It opens ncursesw, as tests/house/includes knows.
+                # It opens ncursesw, as tests/lint/includes knows.
                 symbols = re.sub(r"(?ms)^\S*render_curses\.c\.o:\n.*?(?=^$|\Z)", "", symbols)
                 self.assertRegex(symbols, r"(?m)^ +U (mem|str)\w+")
                 foreign = re.findall(rf"(?m)^ +[Uw] ({pattern})(?:@.*)?$", symbols)
@@ -208,7 +208,7 @@ class Rooms(unittest.TestCase):
         with open(built("meson-info/intro-targets.json")) as file:
             targets = {target["name"]: target for target in json.load(file)}
         self.assertTrue(targets["dependency-rule"]["build_by_default"])
-        self.assertTrue(os.path.isfile(built("tests/house/dependency-rule.stamp")))
+        self.assertTrue(os.path.isfile(built("tests/lint/dependency-rule.stamp")))
 
 
 class Documents(unittest.TestCase):
@@ -232,7 +232,7 @@ class Documents(unittest.TestCase):
     def test_the_pages_have_the_variables_and_the_help_of_the_command(self):
         for page, text in documents.generated_pages(BUILD).items():
             with self.subTest(page=page):
-                self.assertEqual(documents.read(page), text, "run tests/house/update-docs")
+                self.assertEqual(documents.read(page), text, "run tests/lint/update-docs")
 
     def test_each_subcommand_stands_in_the_readme(self):
         text = documents.read("README.md")

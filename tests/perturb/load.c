@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/delays/delays.h"
+#include "tests/perturb/delays.h"
 
 #define ROUNDS  1000
 #define THREADS 4
