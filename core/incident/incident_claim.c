@@ -304,14 +304,15 @@ static bool may_act_on_death(const struct ng_incident *wanted, const struct ng_v
 
 /* This rank has looked at NCCL's connections, or was late, and others that wait in the same call
  * have not, or not lately: what all of them show together may name a rank. Likewise what their
- * drivers know, which they have not asked since they wait. They are waited for LOOKS_AWAITED times,
- * whatever the calls, and then not for a while; and never once a deadline has passed for
- * LOOKS_LATE_NS: the ranks of a large job take long turns. */
+ * drivers know, which they have not asked since they wait. Before a suspicion they are waited for
+ * as long as one of them came so late that it will look only later, up to twice the suspect time;
+ * then LOOKS_AWAITED times, whatever the calls, and then not for a while; and never once a deadline
+ * has passed for LOOKS_LATE_NS: the ranks of a large job take long turns. */
 static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *view,
                             const struct ng_verdict *verdict)
 {
-    int64_t now = ng_clock_mono_ns();
-    bool looked = false, others = false, unasked = false;
+    int64_t now = ng_clock_mono_ns(), suspect_ns = ng_guard.config.suspect_ns;
+    bool looked = false, others = false, unasked = false, later = false;
 
     if (!is_about_time(alarm) || verdict->kind != NG_KIND_GPU_STALL || verdict->culprit_count)
         return false;
@@ -327,10 +328,15 @@ static bool others_may_look(const struct ng_alarm *alarm, const struct ng_view *
         others |= process->life == NG_LIFE_RUNNING && !known;
         unasked |= process->life == NG_LIFE_RUNNING && !process->self &&
                    process->devices_age_ns > member->pending_age_ns;
+        later |= process->life == NG_LIFE_RUNNING && member->pending_age_ns < suspect_ns;
     }
+    if (!(looked && others) && !unasked)
+        return false;
+    if (later && alarm->level == NG_INCIDENT_SUSPECT && alarm->age_ns < 2 * suspect_ns)
+        return true;
     if (now - looks_awaited.waited_mono_ns > LOOKS_ANEW_NS)
         looks_awaited.waits = 0;
-    if ((!(looked && others) && !unasked) || looks_awaited.waits == LOOKS_AWAITED)
+    if (looks_awaited.waits == LOOKS_AWAITED)
         return false;
     looks_awaited.waits++;
     looks_awaited.waited_mono_ns = now;

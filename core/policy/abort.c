@@ -153,7 +153,7 @@ static void wait_for_threads(const struct order *order, const uint16_t *slots, u
                              uint32_t fate)
 {
     int64_t now = ng_clock_mono_ns(), bound = (order->until_mono_ns - now) / 2;
-    int64_t inside_until = now + INSIDE_WAIT_NS;
+    int64_t inside_until = now + (bound < INSIDE_WAIT_NS ? bound : INSIDE_WAIT_NS);
     int64_t starved_until = now + bound;
     int64_t groups_until = now + (bound < GROUP_WAIT_NS ? bound : GROUP_WAIT_NS);
     struct ng_in_flight_start start = {.count = 0};

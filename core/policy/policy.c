@@ -351,6 +351,16 @@ void ng_policy_await_aborts(void)
         ng_clock_sleep(5 * NG_MS);
 }
 
+/* If the program has not taken the error that it was given notice of, the process ends by the
+ * policy of that verdict, whatever ends it first. */
+static void mark_noticed_end(void)
+{
+    int64_t end_at = atomic_load(&end_at_mono_ns);
+
+    if (end_at && end_at == atomic_load(&notice_ends_mono_ns) && !ng_device_wait_is_taken())
+        mark_ending((enum ng_on_timeout)atomic_load(&end_policy));
+}
+
 void ng_policy_follow_up(void)
 {
     if (!atomic_load(&aborting))
@@ -361,8 +371,10 @@ void ng_policy_follow_up(void)
     case NG_ABORT_STUCK:
         /* If false, the abort has just returned: its state is examined again when that is
          * signalled. */
-        if (ng_escalate_stuck_abort())
+        if (ng_escalate_stuck_abort()) {
+            mark_noticed_end();
             end_process();
+        }
         return;
     case NG_ABORT_NONE:
     case NG_ABORT_RETURNED:

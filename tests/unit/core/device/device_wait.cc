@@ -264,15 +264,18 @@ TEST(DeviceWaitUnderTeardown, WhereNcclRefusesTheAbortTheCallReturnsItsErrorAllT
               0);
 }
 
+/* Whatever sees first that the time is over: of an abort that hangs it is the same. */
 TEST(DeviceWaitUnderTeardown, TheEndAfterTheWaitIsOfItsPolicy)
 {
     for (auto policy : {made_teardown, made_kill})
-        EXPECT_EQ(under(policy, 200, 400,
-                        [](void *comm) {
-                            signal(SIGABRT, [](int) { _exit(10 + made_ending_policy()); });
-                            return never_returns(comm);
-                        }),
-                  10 + (policy == made_kill ? NG_ON_TIMEOUT_KILL : NG_ON_TIMEOUT_TEARDOWN));
+        for (bool abort_hangs : {false, true})
+            EXPECT_EQ(under(policy, 200, 400,
+                            [&](void *comm) {
+                                made_calls.aborts_held = abort_hangs;
+                                signal(SIGABRT, [](int) { _exit(10 + made_ending_policy()); });
+                                return never_returns(comm);
+                            }),
+                      10 + (policy == made_kill ? NG_ON_TIMEOUT_KILL : NG_ON_TIMEOUT_TEARDOWN));
 }
 
 TEST_F(DeviceWait, ACollectiveReturnsWhenTheDeviceHasFinishedIt)

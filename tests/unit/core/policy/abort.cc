@@ -396,6 +396,19 @@ TEST_F(Abort, OneThatDoesNotReturnIsToldByNameAndHoldsNobody)
     EXPECT_EQ(made_aborts(other), 1u);
 }
 
+/* A thread that stays in NCCL is waited for twice: before the abort, and before it frees. */
+TEST_F(Abort, AThreadThatStaysInsideUsesUpNoShortBound)
+{
+    void *comm = init(0);
+    Inside inside(NG_OP_AllReduce, comm);
+    int64_t begun_ns = ng_clock_mono_ns();
+    ASSERT_EQ(made_abort(0, REASON, 320), 0);
+    EXPECT_TRUE(has_fate(comm, ABORTED));
+    EXPECT_IN_TIME(ng_clock_mono_ns() - begun_ns, 320 * NG_MS);
+    inside.leave(ncclSystemError);
+    EXPECT_TRUE(has_returned());
+}
+
 TEST_F(Abort, ThereIsRoomForSomeThatHang)
 {
     made_calls.aborts_held = true;
