@@ -302,6 +302,7 @@ const Healthy healthy_programs[] = {
     {{"ring"}, {"p2p_ring", "--iters", "5", "--count", "50000"}, false},
     {{"composed"}, {"p2p_composed", "--iters", "5", "--count", "50000"}, false},
     {{"pairs"}, {"p2p_pairs", "--iters", "6"}, false},
+    {{"halves"}, {"p2p_split", "--iters", "6"}, false},
     {{"init"}, {"init_only", "--times", "3"}, false},
 };
 

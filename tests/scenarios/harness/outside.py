@@ -1,5 +1,6 @@
 """What is done to a job from outside while it runs: signals at a moment, rules replaced, orders of a person."""
 import ctypes
+import json
 import os
 import re
 import select
@@ -65,6 +66,26 @@ def cut_off_box(job, program, rank):
     os.truncate(found.group(1), 0)
 
 
+def write_to_pipe(base, rank, bound):
+    """As `echo > FIFO`: that the rank writes its evidence, and it is whole."""
+    until = time.monotonic() + bound
+    pipe, dump = f"{base}/dump-{rank}.pipe", f"{base}/out/rank_{rank}.json"
+    while not os.path.exists(pipe):
+        if time.monotonic() > until:
+            raise Failure(f"{pipe} is not made")
+        time.sleep(0.01)
+    with open(pipe, "w") as file:
+        file.write("please\n")
+    while not os.path.exists(dump):
+        if time.monotonic() > until:
+            raise overdue(f"no {dump}", bound, lambda: os.path.exists(dump))
+        time.sleep(0.01)
+    with open(dump) as file:
+        found = json.load(file)
+    if found["process"]["rank"] != rank:
+        raise Failure(f"{dump} is of rank {found['process']['rank']}")
+
+
 def give_orders(session, scenario, run, job, base, bound):
     """What a person does meanwhile, step by step."""
     for order in scenario.orders:
@@ -79,6 +100,8 @@ def give_orders(session, scenario, run, job, base, bound):
             signal_all(job, os.path.basename(shlex.split(scenario.program)[0]), order["signal"])
         if "cut_off" in order:
             cut_off_box(job, os.path.basename(shlex.split(scenario.program)[0]), int(order["cut_off"]))
+        if "pipe" in order:
+            write_to_pipe(base, int(order["pipe"]), bound)
         if "do" in order:
             words = shlex.split(order["do"])
             argv = [f"{session.options.build}/tools/ncclguard", words[0], "--job", job] + words[1:]

@@ -162,6 +162,8 @@ def play(session, scenario, outcome):
     if scenario.rules is not None:
         write_rules(base, scenario.rules)
         env["NCCLGUARD_RULES"] = f"{base}/rules"
+    if any("pipe" in order for order in scenario.orders):
+        env["NCCLGUARD_DUMP_PIPE"] = f"{base}/dump-"
     argv = guarded_command(session, scenario, folders, env)
     env.update(scenario.env)
     env.update(setting.split("=", 1) for setting in session.options.env)
